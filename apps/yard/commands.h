@@ -1,0 +1,31 @@
+// One function per group of commands of `yard`; each adds its subcommands to the parser.
+//
+// A command's callback stores what to do in `action`; main() runs it after parsing, so that
+// errors are printed and turned into exit codes in one place.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "base/result.h"
+#include "base/stop_token.h"
+
+namespace yard::app {
+
+struct Context {
+  std::map<std::string, std::string> env;  // the process's environment, read once here
+  std::string yard_home;                   // $YARD_HOME, default ~/.trainyard
+  std::string bin_dir;                     // where this program and its siblings lie
+  StopToken stop;                          // SIGINT, SIGTERM
+  bool stdout_is_terminal = false;
+  std::function<Status()> action;
+};
+
+void add_shards_commands(CLI::App& app, Context& context);   // yard shards ...
+void add_prep_commands(CLI::App& app, Context& context);     // yard prep ...
+void add_job_commands(CLI::App& app, Context& context);      // yard run|jobs|logs|describe|stop
+void add_report_command(CLI::App& app, Context& context);    // yard report
+
+}  // namespace yard::app

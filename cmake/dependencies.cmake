@@ -1,0 +1,23 @@
+# Everything from outside, found once. Packages: packages.apt and requirements.txt.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(SQLite3 REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(PNG REQUIRED)
+find_package(pugixml REQUIRED)
+find_package(GTest REQUIRED)
+pkg_check_modules(freetype REQUIRED IMPORTED_TARGET freetype2)
+pkg_check_modules(harfbuzz REQUIRED IMPORTED_TARGET harfbuzz)
+
+add_library(yard_warnings INTERFACE)
+target_compile_options(yard_warnings INTERFACE -Wall -Wextra -Wpedantic -Werror)
+target_link_libraries(yard_warnings INTERFACE Threads::Threads)
+
+if(YARD_TORCH)
+  include(cmake/libtorch.cmake)
+endif()

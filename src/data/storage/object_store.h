@@ -1,0 +1,102 @@
+// ObjectStore: bytes by key. The only way any module reaches stored data.
+//
+// Implementations: DirectoryStore for a local folder, MemoryStore for tests;
+// testing/faulty_store.h wraps any of them and injects failures by call number.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace yard::storage {
+
+struct ObjectInfo {
+  std::string key;
+  uint64_t size_bytes = 0;
+  std::string etag;  // changes whenever the content changes
+};
+
+struct ListRequest {
+  std::string prefix;
+  std::string start_after;        // keys strictly greater than this one
+  std::string delimiter;          // non-empty: keys are cut after it and given as common_prefixes
+  uint32_t object_count_max = 1000;  // 1..1000 per page
+};
+
+struct ListPage {
+  std::vector<ObjectInfo> objects;           // in byte order of their keys
+  std::vector<std::string> common_prefixes;  // in byte order
+  std::string next_start_after;              // for the next page; empty at the end
+};
+
+struct PutOptions {
+  bool if_absent = false;  // kInvalidArgument "... already exists" when there is such an object
+};
+
+// An object being written piece by piece; invisible until commit(). Not thread-safe. Destroying an
+// uncommitted upload discards it.
+class Upload {
+ public:
+  virtual ~Upload() = default;
+  virtual Status write(std::span<const std::byte> bytes) = 0;  // kExhausted: store full
+  // Makes the object visible, whole and durable, at once. Call at most once, last.
+  virtual Result<ObjectInfo> commit() = 0;
+};
+
+// Thread-safe: every method may be called from any thread at any time.
+// Keys: 1..1024 bytes of UTF-8, '/' separates; "." or ".." as a part, or a leading '/', is
+// kInvalidArgument. Codes besides those named: kUnavailable and kDeadlineExceeded (retry helps).
+class ObjectStore {
+ public:
+  virtual ~ObjectStore() = default;
+
+  // Fills `out` with the bytes [offset, offset + out.size()) of the object.
+  // All or nothing: a short read is an Error, never a partly filled buffer that counts.
+  //
+  // `etag` pins the version: if the object changed since, fails with kCorrupt rather than mixing
+  // two versions. Empty means any version. kNotFound; kInvalidArgument: range past the end.
+  virtual Status get_range(std::string_view key, std::string_view etag, uint64_t offset,
+                           std::span<std::byte> out) = 0;
+
+  // Metadata without content; kNotFound if there is no such object.
+  virtual Result<ObjectInfo> head(std::string_view key) = 0;
+
+  // One page of keys, in byte order, so that all ranks that list the same prefix see the same list.
+  virtual Result<ListPage> list(const ListRequest& request) = 0;
+
+  // The whole object at once, atomically: readers see the old content, the new, or none, never half.
+  virtual Result<ObjectInfo> put(std::string_view key, std::span<const std::byte> content,
+                                 const PutOptions& options) = 0;
+  virtual Result<std::unique_ptr<Upload>> upload(std::string_view key) = 0;
+
+  // Ok also when there was none.
+  virtual Status remove(std::string_view key) = 0;
+
+  // For messages: "file:///data" or "memory:".
+  virtual std::string url() const = 0;
+};
+
+// Every object under `prefix`: all pages of list().
+Result<std::vector<ObjectInfo>> list_all(ObjectStore& store, std::string_view prefix);
+// head() and the whole content. kExhausted when over `size_bytes_max`.
+Result<std::string> get_all(ObjectStore& store, std::string_view key,
+                            uint64_t size_bytes_max = uint64_t{1} << 30);
+Result<ObjectInfo> put_text(ObjectStore& store, std::string_view key, std::string_view content,
+                            const PutOptions& options = {});
+
+// What a URL or path given by a user names: a store and a key (or prefix) in it.
+struct Location {
+  std::shared_ptr<ObjectStore> store;
+  std::string key;  // empty for the store's root
+};
+// Both take a path or "file://" URL; the directory must exist (kNotFound).
+Result<Location> open_directory(std::string_view url);  // store rooted at the directory, empty key
+Result<Location> open_object(std::string_view url);     // store rooted at the parent, key = name
+
+}  // namespace yard::storage

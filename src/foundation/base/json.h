@@ -1,0 +1,73 @@
+// The one seam to nlohmann::json: parse without exceptions, read fields with errors that name them.
+#pragma once
+
+#include <concepts>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace yard {
+
+using Json = nlohmann::json;
+
+// kInvalidArgument with `what`, line and column for text that is not JSON.
+Result<Json> parse_json(std::string_view text, std::string_view what);
+
+namespace json_internal {
+Error missing(std::string_view what, std::string_view key);
+Error wrong_type(std::string_view what, std::string_view key, std::string_view wanted,
+                 const Json& got);
+template <typename T>
+bool holds(const Json& value) {
+  if constexpr (std::same_as<T, bool>) return value.is_boolean();
+  else if constexpr (std::integral<T>) return value.is_number_integer();
+  else if constexpr (std::floating_point<T>) return value.is_number();
+  else if constexpr (std::same_as<T, std::string>) return value.is_string();
+  else return true;
+}
+template <typename T>
+constexpr std::string_view wanted() {
+  if constexpr (std::same_as<T, bool>) return "true or false";
+  else if constexpr (std::integral<T>) return "a whole number";
+  else if constexpr (std::floating_point<T>) return "a number";
+  else if constexpr (std::same_as<T, std::string>) return "a string";
+  else return "a value of the documented shape";
+}
+}  // namespace json_internal
+
+// object[key] as T (bool, integers, double, std::string, or a vector of those). `what` names the
+// document: "config.json". kInvalidArgument when missing or of another type.
+template <typename T>
+Result<T> json_field(const Json& object, std::string_view key, std::string_view what) {
+  if (!object.is_object()) return Error{Code::kInvalidArgument, std::string(what) + ": not an object"};
+  const auto it = object.find(key);
+  if (it == object.end()) return json_internal::missing(what, key);
+  if (!json_internal::holds<T>(*it))
+    return json_internal::wrong_type(what, key, json_internal::wanted<T>(), *it);
+  try {
+    return it->template get<T>();
+  } catch (const Json::exception&) {
+    return json_internal::wrong_type(what, key, json_internal::wanted<T>(), *it);
+  }
+}
+
+// Like json_field, `fallback` when the key is absent or null.
+template <typename T>
+Result<T> json_field_or(const Json& object, std::string_view key, T fallback,
+                        std::string_view what) {
+  if (object.is_object()) {
+    const auto it = object.find(key);
+    if (it == object.end() || it->is_null()) return fallback;
+  }
+  return json_field<T>(object, key, what);
+}
+
+// Refuses keys that are not in `known`: "recipe: unknown key 'leraning_rate', did you mean
+// 'learning_rate'?"
+Status refuse_unknown_keys(const Json& object, const std::vector<std::string_view>& known,
+                           std::string_view what);
+
+}  // namespace yard

@@ -1,0 +1,60 @@
+// Subprocess: a child in a process group of its own, watched by pidfd.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace yard {
+
+struct SubprocessOptions {
+  std::vector<std::string> argv;             // argv[0] is looked up in PATH unless it has a '/'
+  std::map<std::string, std::string> env;    // the whole environment of the child
+  std::string cwd;                           // empty: ours
+  int stdin_fd = -1;                         // -1: /dev/null
+  int stdout_fd = -1;                        // -1: ours. Borrowed, duplicated into the child
+  int stderr_fd = -1;
+  bool new_process_group = true;             // so that kill_group() reaches its children too
+  bool kill_with_parent = false;             // PR_SET_PDEATHSIG(SIGKILL)
+  std::vector<int> cpus;                     // CPU affinity; empty: ours
+};
+
+struct ExitStatus {
+  int code = 0;    // exit code; 128 + signal when killed
+  int signal = 0;  // 0 when it exited by itself
+  bool ok() const { return code == 0 && signal == 0; }
+};
+
+// Move-only. The destructor kills the group with SIGKILL and reaps, unless detached.
+// kNotFound: no such program; kInvalidArgument: not executable or no such cwd; kExhausted: no process left.
+class Subprocess {
+ public:
+  static Result<Subprocess> spawn(const SubprocessOptions& options);
+  Subprocess(Subprocess&& other) noexcept;
+  Subprocess& operator=(Subprocess&& other) noexcept;
+  ~Subprocess();
+
+  int pid() const { return pid_; }
+  int pidfd() const { return pidfd_; }  // readable (POLLIN) when the child has ended
+  Status kill(int signal) const;        // the child alone; Ok when it has already ended
+  Status kill_group(int signal) const;  // the child and everything in its group
+  // kDeadlineExceeded when it still runs after `timeout`. May be called again after an exit.
+  Result<ExitStatus> wait(std::chrono::milliseconds timeout);
+  // Lets the child outlive this object; it is no longer reaped by us.
+  void detach();
+
+ private:
+  Subprocess() = default;
+  int pid_ = -1;
+  int pidfd_ = -1;
+  bool reaped_ = false;
+  ExitStatus exit_;
+};
+
+// This process's environment as a map, the start for SubprocessOptions::env. For apps/ and tests.
+std::map<std::string, std::string> environment();
+
+}  // namespace yard

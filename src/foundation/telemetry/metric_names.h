@@ -1,0 +1,36 @@
+// Every metric's name, unit and meaning, in one list. Names: <module>_<what>_<unit>.
+#pragma once
+
+#include <string_view>
+
+namespace yard::metric {
+
+// Training, one value per optimiser step.
+inline constexpr std::string_view kTrainLoss = "train_loss";                       // mean over the global batch
+inline constexpr std::string_view kTrainEvalLoss = "train_eval_loss";              // held-out, fixed noise
+inline constexpr std::string_view kTrainLearningRate = "train_learning_rate";
+inline constexpr std::string_view kTrainGradientNorm = "train_gradient_norm";      // before clipping
+inline constexpr std::string_view kTrainStepSeconds = "train_step_seconds";        // wall time of the step
+inline constexpr std::string_view kTrainSamplesPerSecond = "train_samples_per_second";  // all ranks together
+inline constexpr std::string_view kTrainDataWaitSeconds = "train_data_wait_seconds";
+inline constexpr std::string_view kTrainCommWaitSeconds = "train_comm_wait_seconds";
+inline constexpr std::string_view kTrainCheckpointSeconds = "train_checkpoint_seconds";
+inline constexpr std::string_view kTrainUtilisationRatio = "train_utilisation_ratio";   // compute / wall, 0..1
+
+// Loader.
+inline constexpr std::string_view kLoaderSamples = "loader_samples";
+inline constexpr std::string_view kLoaderSkippedSamples = "loader_skipped_samples";
+inline constexpr std::string_view kLoaderReadBytes = "loader_read_bytes";
+inline constexpr std::string_view kLoaderConsumerWaitSeconds = "loader_consumer_wait_seconds";
+inline constexpr std::string_view kLoaderDecodeSeconds = "loader_decode_seconds";
+
+// Collective.
+inline constexpr std::string_view kCollectiveOperations = "collective_operations";
+inline constexpr std::string_view kCollectiveBytes = "collective_bytes";
+inline constexpr std::string_view kCollectiveWaitSeconds = "collective_wait_seconds";
+
+// Host supervisor.
+inline constexpr std::string_view kHostRankRestarts = "host_rank_restarts";
+inline constexpr std::string_view kHostRecoverySeconds = "host_recovery_seconds";
+
+}  // namespace yard::metric
