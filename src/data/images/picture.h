@@ -1,4 +1,6 @@
 // Picture: 8-bit RGB pixels in memory, and what is done to them on the way to a batch.
+//
+// Every function here is pure and may be called from any thread at any time.
 #pragma once
 
 #include <array>
@@ -22,6 +24,7 @@ struct DecodeOptions {
   int64_t pixel_count_max = int64_t{1} << 26;           // larger pictures are kExhausted, unread
   // > 0: a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as its shorter side stays >= this.
   int shorter_side_min = 0;
+  bool apply_orientation = true;  // turned upright as the file's EXIF orientation says
 };
 
 // JPEG or PNG, told by their first bytes; grey, palette, 16-bit, alpha and CMYK become RGB.
@@ -33,22 +36,28 @@ Picture resize(const Picture& picture, int width, int height);
 
 // How a picture becomes a square training image. Pure: the same choice gives the same pixels.
 struct Crop {
-  int size = 64;             // output side, pixels
-  double x = 0.5;            // where the square lies along the longer side, 0..1
+  int size = 64;   // output side, pixels
+  double x = 0.5;  // where the square lies along the longer side, 0..1
   double y = 0.5;
-  bool flip = false;         // mirrored left to right
+  bool flip = false;  // mirrored left to right
 };
 
+// The size that `picture` has once its shorter side is `size`; the longer is rounded down, as
+// torchvision's Resize does.
+std::array<int64_t, 2> size_with_shorter_side(int width, int height, int size);
+
 // Scales the shorter side to crop.size, cuts the square, writes it normalised to [-1, 1] as
-// 3 x size x size floats (CHW) into `out`, whose size must be exactly that.
+// 3 x size x size floats (CHW) into `out`, whose size must be exactly that. Only the pixels under
+// the square are computed, without rounding to 8 bits between.
 void crop_into(const Picture& picture, const Crop& crop, std::span<float> out);
 
+// kInvalidArgument: a side too long for the format (PNG 1,000,000; JPEG 65,500). quality 1..100.
 Result<std::vector<std::byte>> encode_png(const Picture& picture);
 Result<std::vector<std::byte>> encode_jpeg(const Picture& picture, int quality);
 
-// [-1, 1] CHW floats back to a Picture, clamped.
+// [-1, 1] CHW floats back to a Picture, clamped; not-a-number becomes 0.
 Picture from_floats(std::span<const float> chw, int width, int height);
-// Pictures of one size side by side, `column_count` a row, `gap` white pixels between.
+// One or more pictures of one size side by side, `column_count` a row, `gap` white pixels between.
 Picture grid(std::span<const Picture> pictures, int column_count, int gap);
 
 }  // namespace yard::images
