@@ -230,8 +230,9 @@ Result<Decoded> decode_jpeg(std::span<const std::byte> encoded, const DecodeOpti
   Decoder decoder;
   YARD_TRY(decoder.read_header(encoded));
   YARD_TRY(check_pixel_count(decoder.width(), decoder.height(), options));
+  const int orientation = decoder.orientation();  // read_pixels() drops the markers
   YARD_ASSIGN(Picture picture, decoder.read_pixels(options.shorter_side_min));
-  return Decoded{std::move(picture), decoder.orientation()};
+  return Decoded{std::move(picture), orientation};
 }
 
 Result<std::vector<std::byte>> encode_jpeg(const Picture& picture, int quality) {
