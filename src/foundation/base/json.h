@@ -22,19 +22,29 @@ Error wrong_type(std::string_view what, std::string_view key, std::string_view w
                  const Json& got);
 template <typename T>
 bool holds(const Json& value) {
-  if constexpr (std::same_as<T, bool>) return value.is_boolean();
-  else if constexpr (std::integral<T>) return value.is_number_integer();
-  else if constexpr (std::floating_point<T>) return value.is_number();
-  else if constexpr (std::same_as<T, std::string>) return value.is_string();
-  else return true;
+  if constexpr (std::same_as<T, bool>)
+    return value.is_boolean();
+  else if constexpr (std::integral<T>)
+    return value.is_number_integer();
+  else if constexpr (std::floating_point<T>)
+    return value.is_number();
+  else if constexpr (std::same_as<T, std::string>)
+    return value.is_string();
+  else
+    return true;
 }
 template <typename T>
 constexpr std::string_view wanted() {
-  if constexpr (std::same_as<T, bool>) return "true or false";
-  else if constexpr (std::integral<T>) return "a whole number";
-  else if constexpr (std::floating_point<T>) return "a number";
-  else if constexpr (std::same_as<T, std::string>) return "a string";
-  else return "a value of the documented shape";
+  if constexpr (std::same_as<T, bool>)
+    return "true or false";
+  else if constexpr (std::integral<T>)
+    return "a whole number";
+  else if constexpr (std::floating_point<T>)
+    return "a number";
+  else if constexpr (std::same_as<T, std::string>)
+    return "a string";
+  else
+    return "a value of the documented shape";
 }
 }  // namespace json_internal
 
@@ -42,7 +52,8 @@ constexpr std::string_view wanted() {
 // document: "config.json". kInvalidArgument when missing or of another type.
 template <typename T>
 Result<T> json_field(const Json& object, std::string_view key, std::string_view what) {
-  if (!object.is_object()) return Error{Code::kInvalidArgument, std::string(what) + ": not an object"};
+  if (!object.is_object())
+    return Error{Code::kInvalidArgument, std::string(what) + ": not an object"};
   const auto it = object.find(key);
   if (it == object.end()) return json_internal::missing(what, key);
   if (!json_internal::holds<T>(*it))

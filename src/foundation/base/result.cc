@@ -7,14 +7,22 @@ namespace yard {
 
 std::string_view to_string(Code code) {
   switch (code) {
-    case Code::kNotFound: return "not_found";
-    case Code::kInvalidArgument: return "invalid_argument";
-    case Code::kCorrupt: return "corrupt";
-    case Code::kUnavailable: return "unavailable";
-    case Code::kDeadlineExceeded: return "deadline_exceeded";
-    case Code::kCancelled: return "cancelled";
-    case Code::kExhausted: return "exhausted";
-    case Code::kInternal: return "internal";
+    case Code::kNotFound:
+      return "not_found";
+    case Code::kInvalidArgument:
+      return "invalid_argument";
+    case Code::kCorrupt:
+      return "corrupt";
+    case Code::kUnavailable:
+      return "unavailable";
+    case Code::kDeadlineExceeded:
+      return "deadline_exceeded";
+    case Code::kCancelled:
+      return "cancelled";
+    case Code::kExhausted:
+      return "exhausted";
+    case Code::kInternal:
+      return "internal";
   }
   YARD_UNREACHABLE();
 }
@@ -24,7 +32,8 @@ namespace {
 Code code_of(int errno_value) {
   switch (errno_value) {
     case ENOENT:
-    case ENOTDIR: return Code::kNotFound;
+    case ENOTDIR:
+      return Code::kNotFound;
     case EACCES:
     case EPERM:
     case EROFS:
@@ -33,15 +42,19 @@ Code code_of(int errno_value) {
     case ENAMETOOLONG:
     case ELOOP:
     case EADDRINUSE:
-    case EINVAL: return Code::kInvalidArgument;
+    case EINVAL:
+      return Code::kInvalidArgument;
     case ENOSPC:
     case EDQUOT:
     case ENOMEM:
     case EMFILE:
     case ENFILE:
-    case EFBIG: return Code::kExhausted;
-    case ETIMEDOUT: return Code::kDeadlineExceeded;
-    case ECANCELED: return Code::kCancelled;
+    case EFBIG:
+      return Code::kExhausted;
+    case ETIMEDOUT:
+      return Code::kDeadlineExceeded;
+    case ECANCELED:
+      return Code::kCancelled;
     case EAGAIN:
     case EINTR:
     case ECONNREFUSED:
@@ -49,8 +62,10 @@ Code code_of(int errno_value) {
     case ECONNABORTED:
     case EPIPE:
     case EHOSTUNREACH:
-    case ENETUNREACH: return Code::kUnavailable;
-    default: return Code::kInternal;
+    case ENETUNREACH:
+      return Code::kUnavailable;
+    default:
+      return Code::kInternal;
   }
 }
 

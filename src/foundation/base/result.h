@@ -85,9 +85,9 @@ using Status = Result<Ok>;
 #define YARD_CONCAT_(a, b) a##b
 #define YARD_CONCAT(a, b) YARD_CONCAT_(a, b)
 // YARD_TRY(expr): return the Error of `expr` to our caller, or go on.
-#define YARD_TRY(expr)                                                                          \
-  do {                                                                                          \
-    if (auto yard_r = (expr); !yard_r.has_value()) return std::move(yard_r).error();            \
+#define YARD_TRY(expr)                                                               \
+  do {                                                                               \
+    if (auto yard_r = (expr); !yard_r.has_value()) return std::move(yard_r).error(); \
   } while (false)
 // YARD_ASSIGN(auto x, expr): likewise, and bind the value to x.
 #define YARD_ASSIGN(decl, expr) YARD_ASSIGN_(YARD_CONCAT(yard_r_, __LINE__), decl, expr)
@@ -95,16 +95,16 @@ using Status = Result<Ok>;
   auto tmp = (expr);                                   \
   if (!tmp.has_value()) return std::move(tmp).error(); \
   decl = *std::move(tmp)
-#define YARD_CHECK(cond)                                                              \
-  do {                                                                                \
-    if (!(cond)) {                                                                    \
-      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #cond);   \
-      std::abort();                                                                   \
-    }                                                                                 \
+#define YARD_CHECK(cond)                                                            \
+  do {                                                                              \
+    if (!(cond)) {                                                                  \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #cond); \
+      std::abort();                                                                 \
+    }                                                                               \
   } while (false)
 // For the end of a switch that handled every enumerator.
-#define YARD_UNREACHABLE()                                              \
-  do {                                                                  \
-    std::fprintf(stderr, "%s:%d: unreachable\n", __FILE__, __LINE__);   \
-    std::abort();                                                       \
+#define YARD_UNREACHABLE()                                            \
+  do {                                                                \
+    std::fprintf(stderr, "%s:%d: unreachable\n", __FILE__, __LINE__); \
+    std::abort();                                                     \
   } while (false)

@@ -11,15 +11,15 @@
 namespace yard {
 
 struct SubprocessOptions {
-  std::vector<std::string> argv;             // argv[0] is looked up in PATH unless it has a '/'
-  std::map<std::string, std::string> env;    // the whole environment of the child
-  std::string cwd;                           // empty: ours
-  int stdin_fd = -1;                         // -1: /dev/null
-  int stdout_fd = -1;                        // -1: ours. Borrowed, duplicated into the child
+  std::vector<std::string> argv;           // argv[0] is looked up in PATH unless it has a '/'
+  std::map<std::string, std::string> env;  // the whole environment of the child
+  std::string cwd;                         // empty: ours
+  int stdin_fd = -1;                       // -1: /dev/null
+  int stdout_fd = -1;                      // -1: ours. Borrowed, duplicated into the child
   int stderr_fd = -1;
-  bool new_process_group = true;             // so that kill_group() reaches its children too
-  bool kill_with_parent = false;             // PR_SET_PDEATHSIG(SIGKILL)
-  std::vector<int> cpus;                     // CPU affinity; empty: ours
+  bool new_process_group = true;  // so that kill_group() reaches its children too
+  bool kill_with_parent = false;  // PR_SET_PDEATHSIG(SIGKILL)
+  std::vector<int> cpus;          // CPU affinity; empty: ours
 };
 
 struct ExitStatus {
@@ -29,7 +29,8 @@ struct ExitStatus {
 };
 
 // Move-only. The destructor kills the group with SIGKILL and reaps, unless detached.
-// kNotFound: no such program; kInvalidArgument: not executable or no such cwd; kExhausted: no process left.
+// kNotFound: no such program; kInvalidArgument: not executable or no such cwd; kExhausted: no
+// process left.
 class Subprocess {
  public:
   static Result<Subprocess> spawn(const SubprocessOptions& options);

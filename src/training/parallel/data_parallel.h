@@ -18,7 +18,8 @@
 namespace yard::parallel {
 
 struct DataParallelOptions {
-  int64_t bucket_bytes = int64_t{4} << 20;  // gradients reduced by one operation, at least one tensor
+  int64_t bucket_bytes = int64_t{4}
+                         << 20;  // gradients reduced by one operation, at least one tensor
 };
 
 // Not thread-safe; autograd's own threads may run the hooks. `group` must outlive it, and so must
@@ -48,9 +49,9 @@ class DataParallel {
   // One optimiser step: begin(), then `backward()` of each micro-batch by the caller, the last one
   // after last_micro_batch(), then finish(). Gradients add up over micro-batches; finish() waits
   // until each is the mean over ranks of that sum.
-  virtual void begin() = 0;              // zeroes the gradients
-  virtual void last_micro_batch() = 0;   // from here buckets are reduced as they become ready
-  virtual Status finish() = 0;           // kUnavailable: a rank died (named); see Work::wait
+  virtual void begin() = 0;             // zeroes the gradients
+  virtual void last_micro_batch() = 0;  // from here buckets are reduced as they become ready
+  virtual Status finish() = 0;          // kUnavailable: a rank died (named); see Work::wait
 
   // Seconds finish() has blocked so far: communication that backward did not hide.
   virtual double exposed_comm_seconds() const = 0;

@@ -1,0 +1,45 @@
+#include "base/exit_code.h"
+
+#include <csignal>
+
+namespace yard {
+
+int exit_code_of(Code code) {
+  switch (code) {
+    case Code::kInvalidArgument:
+      return 2;
+    case Code::kNotFound:
+      return 3;
+    case Code::kCorrupt:
+      return 4;
+    case Code::kExhausted:
+      return 5;
+    case Code::kUnavailable:
+      return 6;
+    case Code::kDeadlineExceeded:
+      return 7;
+    case Code::kCancelled:
+      return 8;
+    case Code::kInternal:
+      return 70;
+  }
+  YARD_UNREACHABLE();
+}
+
+ExitMeaning meaning_of_exit(int exit_code, int signal) {
+  if (signal == SIGTERM) return ExitMeaning::kStopped;
+  if (signal != 0) return ExitMeaning::kRetryable;
+  switch (exit_code) {
+    case 0:
+      return ExitMeaning::kSucceeded;
+    case 6:
+    case 7:
+      return ExitMeaning::kRetryable;
+    case 8:
+      return ExitMeaning::kStopped;
+    default:
+      return ExitMeaning::kUserFault;
+  }
+}
+
+}  // namespace yard
