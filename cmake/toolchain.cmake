@@ -5,6 +5,9 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# -O2 as torch itself: the hot loops are written by hand for each instruction set and chosen at run
+# time, so that one binary runs on every CPU of its architecture.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
   message(FATAL_ERROR "trainyard needs g++ 12 or newer, found ${CMAKE_CXX_COMPILER_VERSION}: apt-get install g++-12 and set CXX=g++-12")

@@ -7,7 +7,7 @@
 namespace yard {
 namespace {
 
-class RealClock final : public Clock {
+class RealClock : public Clock {
  public:
   Monotonic now() const override { return std::chrono::steady_clock::now(); }
   Wall wall_now() const override { return std::chrono::system_clock::now(); }
@@ -24,14 +24,15 @@ Clock& Clock::real() {
 }
 
 std::string to_rfc3339(Clock::Wall time) {
-  const auto since_epoch = time.time_since_epoch();
-  const auto ms = std::chrono::floor<std::chrono::milliseconds>(since_epoch).count();
-  const std::time_t seconds = ms >= 0 ? ms / 1000 : (ms - 999) / 1000;
+  // floor, not a cast: a time before 1970 must not round towards it.
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
+  const auto millis = std::chrono::floor<std::chrono::milliseconds>(time - seconds);
+  const std::time_t unix_seconds = seconds.time_since_epoch().count();
   std::tm utc{};
-  gmtime_r(&seconds, &utc);
+  gmtime_r(&unix_seconds, &utc);
   return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
                      utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
-                     ms - seconds * 1000);
+                     millis.count());
 }
 
 double to_unix_seconds(Clock::Wall time) {

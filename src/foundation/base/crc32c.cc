@@ -5,112 +5,141 @@
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
-#elif defined(__ARM_FEATURE_CRC32)
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #endif
 
 namespace yard {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82F63B78;  // reflected
+constexpr uint32_t kPolynomial = 0x82F63B78;  // 0x1EDC6F41, bits reversed
 
-constexpr std::array<uint32_t, 256> make_table() {
+constexpr std::array<uint32_t, 256> first_table() {
   std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? kPolynomial : 0);
-    table[i] = value;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t state = byte;
+    for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) ? kPolynomial : 0);
+    table[byte] = state;
   }
   return table;
 }
-constexpr std::array<uint32_t, 256> kTable = make_table();
 
-[[maybe_unused]] uint32_t update_by_table(uint32_t crc, const std::byte* data, size_t size) {
-  for (size_t i = 0; i < size; ++i) {
-    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<uint32_t>(data[i])) & 0xFF];
-  }
-  return crc;
-}
-
-#if defined(__x86_64__)
-// Multiplying a CRC by x^(8 * kLane) modulo the polynomial, a byte of the CRC at a time: what
-// appending kLane zero bytes does to it. Lets three independent streams hide the latency of crc32.
-constexpr size_t kLane = 1024;
-
-std::array<std::array<uint32_t, 256>, 4> make_shift_tables() {
-  std::array<uint32_t, 32> column{};  // the image of each bit
-  for (uint32_t bit = 0; bit < 32; ++bit) {
-    uint32_t crc = uint32_t{1} << bit;
-    for (size_t i = 0; i < kLane; ++i) crc = (crc >> 8) ^ kTable[crc & 0xFF];
-    column[bit] = crc;
-  }
-  std::array<std::array<uint32_t, 256>, 4> tables{};
-  for (uint32_t byte = 0; byte < 4; ++byte) {
-    for (uint32_t value = 0; value < 256; ++value) {
-      for (uint32_t bit = 0; bit < 8; ++bit) {
-        if ((value >> bit & 1) != 0) tables[byte][value] ^= column[byte * 8 + bit];
-      }
-    }
-  }
+// tables[k][b]: the state after byte b and k zero bytes ("slicing by eight", Kounavis and Berry).
+constexpr std::array<std::array<uint32_t, 256>, 8> slicing_tables() {
+  std::array<std::array<uint32_t, 256>, 8> tables{};
+  tables[0] = first_table();
+  for (size_t k = 1; k < 8; ++k)
+    for (size_t byte = 0; byte < 256; ++byte)
+      tables[k][byte] = (tables[k - 1][byte] >> 8) ^ tables[0][tables[k - 1][byte] & 0xFF];
   return tables;
 }
 
-uint32_t shifted(const std::array<std::array<uint32_t, 256>, 4>& t, uint32_t crc) {
-  return t[0][crc & 0xFF] ^ t[1][crc >> 8 & 0xFF] ^ t[2][crc >> 16 & 0xFF] ^ t[3][crc >> 24];
+constexpr auto kTables = slicing_tables();
+
+constexpr uint32_t step(uint32_t state, uint8_t byte) {
+  return (state >> 8) ^ kTables[0][(state ^ byte) & 0xFF];
 }
 
-uint64_t load_u64(const std::byte* data) {
-  uint64_t value;
-  std::memcpy(&value, data, sizeof value);
-  return value;
-}
-
-__attribute__((target("sse4.2"))) uint32_t update_by_instruction(uint32_t crc32,
-                                                                 const std::byte* data,
-                                                                 size_t size) {
-  static const auto kShift = make_shift_tables();
-  while (size >= 3 * kLane) {
-    uint64_t a = crc32, b = 0, c = 0;
-    for (size_t i = 0; i < kLane; i += 8) {
-      a = _mm_crc32_u64(a, load_u64(data + i));
-      b = _mm_crc32_u64(b, load_u64(data + kLane + i));
-      c = _mm_crc32_u64(c, load_u64(data + 2 * kLane + i));
-    }
-    const uint32_t ab = shifted(kShift, static_cast<uint32_t>(a)) ^ static_cast<uint32_t>(b);
-    crc32 = shifted(kShift, ab) ^ static_cast<uint32_t>(c);
-    data += 3 * kLane;
-    size -= 3 * kLane;
+// All functions below work on the inverted state; crc32c() inverts at both ends.
+uint32_t extend_by_table(uint32_t state, const uint8_t* data, size_t size_bytes) {
+  for (; size_bytes >= 8; data += 8, size_bytes -= 8) {
+    uint32_t words[2];
+    std::memcpy(words, data, 8);  // little-endian, as every platform we build for
+    words[0] ^= state;
+    state = kTables[7][words[0] & 0xFF] ^ kTables[6][words[0] >> 8 & 0xFF] ^
+            kTables[5][words[0] >> 16 & 0xFF] ^ kTables[4][words[0] >> 24] ^
+            kTables[3][words[1] & 0xFF] ^ kTables[2][words[1] >> 8 & 0xFF] ^
+            kTables[1][words[1] >> 16 & 0xFF] ^ kTables[0][words[1] >> 24];
   }
-  uint64_t crc = crc32;
-  for (; size >= 8; data += 8, size -= 8) crc = _mm_crc32_u64(crc, load_u64(data));
-  for (; size > 0; ++data, --size) {
-    crc = _mm_crc32_u8(static_cast<uint32_t>(crc), static_cast<uint8_t>(*data));
-  }
-  return static_cast<uint32_t>(crc);
+  for (; size_bytes > 0; ++data, --size_bytes) state = step(state, *data);
+  return state;
 }
-#endif
 
-uint32_t update(uint32_t crc, const std::byte* data, size_t size) {
 #if defined(__x86_64__)
-  static const bool kHasInstruction = __builtin_cpu_supports("sse4.2") != 0;
-  return kHasInstruction ? update_by_instruction(crc, data, size)
-                         : update_by_table(crc, data, size);
-#elif defined(__ARM_FEATURE_CRC32)
-  for (; size >= 8; data += 8, size -= 8) {
-    uint64_t word;
-    std::memcpy(&word, data, sizeof word);
-    crc = __crc32cd(crc, word);
+
+// The instruction has a latency of three cycles and a throughput of one: three independent runs,
+// joined afterwards, keep it busy. Joining costs two table look-ups of four per block.
+constexpr size_t kRunBytes = 1024;
+
+// Advances a state over kRunBytes zero bytes; linear in the state, hence a table per byte of it.
+class ZeroRun {
+ public:
+  ZeroRun() {
+    for (unsigned bit = 0; bit < 32; ++bit) {
+      uint32_t state = uint32_t{1} << bit;
+      for (size_t i = 0; i < kRunBytes; ++i) state = step(state, 0);
+      auto& table = tables_[bit / 8];
+      const uint32_t weight = uint32_t{1} << (bit % 8);
+      for (uint32_t byte = 0; byte < 256; ++byte)
+        if (byte & weight) table[byte] ^= state;
+    }
   }
-  return update_by_table(crc, data, size);
-#else
-  return update_by_table(crc, data, size);
-#endif
+
+  uint32_t operator()(uint32_t state) const {
+    return tables_[0][state & 0xFF] ^ tables_[1][state >> 8 & 0xFF] ^
+           tables_[2][state >> 16 & 0xFF] ^ tables_[3][state >> 24];
+  }
+
+ private:
+  std::array<std::array<uint32_t, 256>, 4> tables_{};
+};
+
+uint64_t load_word(const uint8_t* data) {
+  uint64_t word;
+  std::memcpy(&word, data, 8);
+  return word;
 }
+
+__attribute__((target("sse4.2"))) uint32_t extend_by_instruction(uint32_t state,
+                                                                 const uint8_t* data,
+                                                                 size_t size_bytes) {
+  static const ZeroRun zero_run;
+  for (; size_bytes >= 3 * kRunBytes; data += 3 * kRunBytes, size_bytes -= 3 * kRunBytes) {
+    uint64_t a = state, b = 0, c = 0;
+    for (size_t i = 0; i < kRunBytes; i += 8) {
+      a = _mm_crc32_u64(a, load_word(data + i));
+      b = _mm_crc32_u64(b, load_word(data + kRunBytes + i));
+      c = _mm_crc32_u64(c, load_word(data + 2 * kRunBytes + i));
+    }
+    state = zero_run(zero_run(static_cast<uint32_t>(a)) ^ static_cast<uint32_t>(b)) ^
+            static_cast<uint32_t>(c);
+  }
+  uint64_t wide = state;
+  for (; size_bytes >= 8; data += 8, size_bytes -= 8) wide = _mm_crc32_u64(wide, load_word(data));
+  state = static_cast<uint32_t>(wide);
+  for (; size_bytes > 0; ++data, --size_bytes) state = _mm_crc32_u8(state, *data);
+  return state;
+}
+
+uint32_t extend(uint32_t state, const uint8_t* data, size_t size_bytes) {
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+  return has_instruction ? extend_by_instruction(state, data, size_bytes)
+                         : extend_by_table(state, data, size_bytes);
+}
+
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+
+uint32_t extend(uint32_t state, const uint8_t* data, size_t size_bytes) {
+  for (; size_bytes >= 8; data += 8, size_bytes -= 8) {
+    uint64_t word;
+    std::memcpy(&word, data, 8);
+    state = __crc32cd(state, word);
+  }
+  return extend_by_table(state, data, size_bytes);
+}
+
+#else
+
+uint32_t extend(uint32_t state, const uint8_t* data, size_t size_bytes) {
+  return extend_by_table(state, data, size_bytes);
+}
+
+#endif
 
 }  // namespace
 
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous) {
-  return ~update(~previous, bytes.data(), bytes.size());
+  return ~extend(~previous, reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
 }
 
 }  // namespace yard

@@ -21,7 +21,7 @@ int exit_code_of(Code code) {
     case Code::kCancelled:
       return 8;
     case Code::kInternal:
-      return 70;
+      return 70;  // EX_SOFTWARE of sysexits.h
   }
   YARD_UNREACHABLE();
 }
@@ -29,17 +29,11 @@ int exit_code_of(Code code) {
 ExitMeaning meaning_of_exit(int exit_code, int signal) {
   if (signal == SIGTERM) return ExitMeaning::kStopped;
   if (signal != 0) return ExitMeaning::kRetryable;
-  switch (exit_code) {
-    case 0:
-      return ExitMeaning::kSucceeded;
-    case 6:
-    case 7:
-      return ExitMeaning::kRetryable;
-    case 8:
-      return ExitMeaning::kStopped;
-    default:
-      return ExitMeaning::kUserFault;
-  }
+  if (exit_code == 0) return ExitMeaning::kSucceeded;
+  if (exit_code == exit_code_of(Code::kCancelled)) return ExitMeaning::kStopped;
+  if (exit_code == exit_code_of(Code::kUnavailable)) return ExitMeaning::kRetryable;
+  if (exit_code == exit_code_of(Code::kDeadlineExceeded)) return ExitMeaning::kRetryable;
+  return ExitMeaning::kUserFault;
 }
 
 }  // namespace yard

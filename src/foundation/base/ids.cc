@@ -3,32 +3,66 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <ctime>
 
 #include "base/result.h"
 
 namespace yard {
+namespace {
 
-std::string random_name(size_t length) {
-  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789";
-  std::string name;
-  while (name.size() < length) {
-    unsigned char byte = 0;
-    if (getrandom(&byte, 1, 0) != 1) continue;                 // interrupted by a signal
-    if (byte < 252) name += kLetters[byte % kLetters.size()];  // 252 = 7 * 36: no bias
-  }
-  return name;
+constexpr size_t kJobNameSizeMax = 63;
+
+bool is_letter_or_digit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
+uint8_t random_byte() {
+  uint8_t byte = 0;
+  ssize_t got = 0;
+  do {
+    got = ::getrandom(&byte, 1, 0);
+  } while (got < 0 && errno == EINTR);
+  YARD_CHECK(got == 1);
+  return byte;
+}
+
+// Letters and digits, and between them '-' for everything else.
+std::string clean_prefix(const std::string& prefix, size_t size_max) {
+  std::string cleaned;
+  for (const char c : prefix) {
+    if (is_letter_or_digit(c))
+      cleaned += c;
+    else if (!cleaned.empty() && cleaned.back() != '-')
+      cleaned += '-';
+  }
+  cleaned.resize(std::min(cleaned.size(), size_max));
+  while (!cleaned.empty() && cleaned.back() == '-') cleaned.pop_back();
+  return cleaned.empty() ? "job" : cleaned;
+}
+
+}  // namespace
+
 std::string make_job_name(const std::string& prefix, Clock::Wall time) {
-  constexpr size_t kLengthMax = 63;  // SageMaker's limit
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  const std::time_t unix_seconds = std::chrono::system_clock::to_time_t(time);
   std::tm utc{};
-  gmtime_r(&seconds, &utc);
+  gmtime_r(&unix_seconds, &utc);
   const std::string suffix =
       fmt::format("-{:04}{:02}{:02}-{:02}{:02}{:02}-{}", utc.tm_year + 1900, utc.tm_mon + 1,
                   utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, random_name(4));
-  return prefix.substr(0, kLengthMax - suffix.size()) + suffix;
+  return clean_prefix(prefix, kJobNameSizeMax - suffix.size()) + suffix;
+}
+
+std::string random_name(size_t length) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789";
+  constexpr uint8_t kFair = 256 / kLetters.size() * kLetters.size();  // above it: draw again
+  std::string name;
+  while (name.size() < length) {
+    if (const uint8_t byte = random_byte(); byte < kFair) name += kLetters[byte % kLetters.size()];
+  }
+  return name;
 }
 
 }  // namespace yard

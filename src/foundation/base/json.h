@@ -1,10 +1,13 @@
 // The one seam to nlohmann::json: parse without exceptions, read fields with errors that name them.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -38,7 +41,7 @@ constexpr std::string_view wanted() {
   if constexpr (std::same_as<T, bool>)
     return "true or false";
   else if constexpr (std::integral<T>)
-    return "a whole number";
+    return std::unsigned_integral<T> ? "a whole number from 0" : "a whole number";
   else if constexpr (std::floating_point<T>)
     return "a number";
   else if constexpr (std::same_as<T, std::string>)

@@ -1,89 +1,104 @@
 #include "base/stop_token.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
-#include <cstdint>
+#include <ctime>
 #include <thread>
 
+#include "base/file.h"
 #include "base/result.h"
 
 namespace yard {
 
 struct StopToken::State {
-  State() : fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { YARD_CHECK(fd >= 0); }
-  ~State() { close(fd); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-
-  // Only atomics and write(2): a signal handler calls this.
-  void request() {
-    asked.store(true, std::memory_order_release);
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
-  }
-
-  std::atomic<bool> asked = false;
-  const int fd;
+  std::atomic<bool> stopped = false;
+  UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
-
-bool StopToken::stopped() const {
-  return state_ && state_->asked.load(std::memory_order_acquire);
-}
-
-int StopToken::fd() const {
-  return state_ ? state_->fd : -1;
-}
-
-bool StopToken::wait_for(std::chrono::nanoseconds timeout) const {
-  if (!state_) {
-    std::this_thread::sleep_for(timeout);
-    return false;
-  }
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (!stopped()) {
-    const auto left = deadline - std::chrono::steady_clock::now();
-    if (left.count() <= 0) return false;
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
-    const timespec wait = {.tv_sec = seconds.count(), .tv_nsec = (left - seconds).count()};
-    pollfd event = {.fd = state_->fd, .events = POLLIN, .revents = 0};
-    if (ppoll(&event, 1, &wait, nullptr) < 0) YARD_CHECK(errno == EINTR);
-  }
-  return true;
-}
-
-StopSource::StopSource() : state_(std::make_shared<StopToken::State>()) {}
-
-void StopSource::request() const {
-  state_->request();
-}
+// A signal handler may touch only lock-free atomics.
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 namespace {
 
-// The handler's way to the source made by stop_on_signals(); never freed, as signals never end.
+using SteadyClock = std::chrono::steady_clock;
+
+// Longer waits would overflow the clock's arithmetic, and none is meant to end.
+constexpr std::chrono::nanoseconds kWaitMax = std::chrono::hours(24 * 365);
+
+timespec to_timespec(std::chrono::nanoseconds duration) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(duration);
+  return {.tv_sec = seconds.count(), .tv_nsec = (duration - seconds).count()};
+}
+
+// True when `fd` became readable before the timeout; restarts after signals.
+bool poll_readable(int fd, std::chrono::nanoseconds timeout) {
+  const auto deadline = SteadyClock::now() + timeout;
+  while (true) {
+    const auto left = std::max(std::chrono::nanoseconds(0),
+                               std::chrono::nanoseconds(deadline - SteadyClock::now()));
+    pollfd item{.fd = fd, .events = POLLIN, .revents = 0};
+    const timespec wait = to_timespec(left);
+    const int ready = ::ppoll(&item, 1, &wait, nullptr);
+    if (ready > 0) return true;
+    if (ready == 0) return false;
+    YARD_CHECK(errno == EINTR);
+  }
+}
+
+// The handler reads it, so it is set before the handler is installed and never freed.
 const StopSource* signal_source = nullptr;
 
-void on_signal(int signal) {
-  const int saved_errno = errno;
+void on_signal(int) {
   signal_source->request();
-  std::signal(signal, SIG_DFL);  // the second one ends the process
-  errno = saved_errno;
 }
 
 }  // namespace
 
+bool StopToken::stopped() const {
+  return state_ != nullptr && state_->stopped.load(std::memory_order_acquire);
+}
+
+bool StopToken::wait_for(std::chrono::nanoseconds timeout) const {
+  if (stopped()) return true;
+  timeout = std::min(timeout, kWaitMax);
+  if (timeout.count() <= 0) return false;
+  if (state_ == nullptr) {
+    std::this_thread::sleep_for(timeout);
+    return false;
+  }
+  return poll_readable(state_->event.get(), timeout);
+}
+
+int StopToken::fd() const {
+  return state_ == nullptr ? -1 : state_->event.get();
+}
+
+StopSource::StopSource() : state_(std::make_shared<StopToken::State>()) {
+  YARD_CHECK(state_->event.valid());  // out of descriptors: nothing could be stopped in order
+}
+
+void StopSource::request() const {
+  const int errno_of_the_interrupted = errno;
+  state_->stopped.store(true, std::memory_order_release);
+  // Fails only when the counter is full, and then the descriptor is readable already.
+  ::eventfd_write(state_->event.get(), 1);
+  errno = errno_of_the_interrupted;
+}
+
 StopSource stop_on_signals() {
   YARD_CHECK(signal_source == nullptr);
-  signal_source = new StopSource();
+  signal_source = new StopSource;
   struct sigaction action = {};
   action.sa_handler = on_signal;
+  // RESETHAND gives the second signal its default action; RESTART spares every system call that
+  // does not wait on fd() an EINTR.
+  action.sa_flags = SA_RESETHAND | SA_RESTART;
   sigemptyset(&action.sa_mask);
-  YARD_CHECK(sigaction(SIGINT, &action, nullptr) == 0);
-  YARD_CHECK(sigaction(SIGTERM, &action, nullptr) == 0);
+  for (const int signal : {SIGINT, SIGTERM}) YARD_CHECK(::sigaction(signal, &action, nullptr) == 0);
   return *signal_source;
 }
 

@@ -41,17 +41,21 @@ class Subprocess {
   int pid() const { return pid_; }
   int pidfd() const { return pidfd_; }  // readable (POLLIN) when the child has ended
   Status kill(int signal) const;        // the child alone; Ok when it has already ended
-  Status kill_group(int signal) const;  // the child and everything in its group
+  Status kill_group(int signal) const;  // everything in its group; without one, the child alone
   // kDeadlineExceeded when it still runs after `timeout`. May be called again after an exit.
   Result<ExitStatus> wait(std::chrono::milliseconds timeout);
-  // Lets the child outlive this object; it is no longer reaped by us.
+  // Lets the child outlive this object; it is no longer reaped by us. Afterwards only pid() may be
+  // called.
   void detach();
 
  private:
   Subprocess() = default;
+  void end();  // what the destructor does
+
   int pid_ = -1;
   int pidfd_ = -1;
-  bool reaped_ = false;
+  bool leads_group_ = false;
+  bool ended_ = false;  // exit_ is known; the zombie stays until end()
   ExitStatus exit_;
 };
 

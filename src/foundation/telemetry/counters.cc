@@ -5,7 +5,7 @@
 namespace yard {
 namespace {
 
-double now_seconds() {
+double monotonic_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -13,9 +13,10 @@ double now_seconds() {
 
 Counter& CounterRegistry::counter(std::string_view name) {
   std::lock_guard lock(mutex_);
-  auto it = counters_.find(name);
-  if (it == counters_.end()) it = counters_.emplace(name, std::make_unique<Counter>()).first;
-  return *it->second;
+  auto found = counters_.find(name);
+  if (found == counters_.end())
+    found = counters_.emplace(std::string(name), std::make_unique<Counter>()).first;
+  return *found->second;
 }
 
 std::map<std::string, double> CounterRegistry::snapshot() const {
@@ -25,9 +26,11 @@ std::map<std::string, double> CounterRegistry::snapshot() const {
   return values;
 }
 
-ScopedTimer::ScopedTimer(Counter& counter) : counter_(counter), start_seconds_(now_seconds()) {}
+ScopedTimer::ScopedTimer(Counter& counter)
+    : counter_(counter), start_seconds_(monotonic_seconds()) {}
+
 ScopedTimer::~ScopedTimer() {
-  counter_.add(now_seconds() - start_seconds_);
+  counter_.add(monotonic_seconds() - start_seconds_);
 }
 
 }  // namespace yard
