@@ -1,0 +1,40 @@
+// yard report: a web page about a job.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "commands.h"
+#include "report/report.h"
+
+namespace yard::app {
+namespace {
+
+struct ReportArguments {
+  std::string job;
+  std::string path;
+};
+
+// A folder is taken as it is; any other word is the name of a job.
+std::string job_dir_of(const ReportArguments& arguments, const Context& context) {
+  std::error_code error;
+  if (std::filesystem::is_directory(arguments.job, error)) return arguments.job;
+  return context.yard_home + "/jobs/" + arguments.job;
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app, Context& context) {
+  auto arguments = std::make_shared<ReportArguments>();
+  CLI::App* command = app.add_subcommand("report", "write a web page about a job");
+  command->add_option("job", arguments->job, "name of the job, or its folder")->required();
+  command->add_option("out", arguments->path, "HTML file to write")->required();
+  command->callback([arguments, &context] {
+    context.action = [arguments, &context]() -> Status {
+      YARD_TRY(report::write_report(job_dir_of(*arguments, context), arguments->path));
+      std::printf("%s\n", arguments->path.c_str());
+      return Ok{};
+    };
+  });
+}
+
+}  // namespace yard::app
