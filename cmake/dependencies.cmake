@@ -15,7 +15,8 @@ pkg_check_modules(freetype REQUIRED IMPORTED_TARGET freetype2)
 pkg_check_modules(harfbuzz REQUIRED IMPORTED_TARGET harfbuzz)
 
 add_library(yard_warnings INTERFACE)
-target_compile_options(yard_warnings INTERFACE -Wall -Wextra -Wpedantic -Werror)
+target_compile_options(yard_warnings INTERFACE -Wall -Wextra -Wpedantic -Werror
+  -Wno-missing-field-initializers)  # options structs are meant to be given in part: {.port = 80}
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 sees an overlap in every "literal" + std::string (GCC bug 105329).
   target_compile_options(yard_warnings INTERFACE -Wno-restrict)

@@ -14,8 +14,7 @@ enum class ExitMeaning {
   kSucceeded,  // 0
   kStopped,    // 8, or killed by our own SIGTERM: do not restart
   kUserFault,  // 2, 3, 4, 5 and every other code of a user's program: a restart would fail again
-  kRetryable,  // 6, 7 (a peer or store was lost), death by a signal: restart from the last
-               // checkpoint
+  kRetryable,  // 6, 7 (a peer or store was lost), any other signal: go on from the checkpoint
 };
 ExitMeaning meaning_of_exit(int exit_code, int signal);
 

@@ -23,16 +23,30 @@ namespace json_internal {
 Error missing(std::string_view what, std::string_view key);
 Error wrong_type(std::string_view what, std::string_view key, std::string_view wanted,
                  const Json& got);
+// The library would wrap a number that T cannot hold and cut the fraction of one in a list.
+template <std::integral T>
+bool holds_integer(const Json& value) {
+  if (value.is_number_unsigned()) return std::in_range<T>(value.get<uint64_t>());
+  return value.is_number_integer() && std::in_range<T>(value.get<int64_t>());
+}
+template <typename T>
+inline constexpr bool is_vector = false;
+template <typename T>
+inline constexpr bool is_vector<std::vector<T>> = true;
+
 template <typename T>
 bool holds(const Json& value) {
   if constexpr (std::same_as<T, bool>)
     return value.is_boolean();
   else if constexpr (std::integral<T>)
-    return value.is_number_integer();
+    return holds_integer<T>(value);
   else if constexpr (std::floating_point<T>)
     return value.is_number();
   else if constexpr (std::same_as<T, std::string>)
     return value.is_string();
+  else if constexpr (is_vector<T>)
+    return value.is_array() &&
+           std::all_of(value.begin(), value.end(), holds<typename T::value_type>);
   else
     return true;
 }
@@ -46,6 +60,8 @@ constexpr std::string_view wanted() {
     return "a number";
   else if constexpr (std::same_as<T, std::string>)
     return "a string";
+  else if constexpr (is_vector<T>)
+    return "a list of the documented kind";
   else
     return "a value of the documented shape";
 }

@@ -11,14 +11,14 @@
 namespace yard {
 
 struct SubprocessOptions {
-  std::vector<std::string> argv;           // argv[0] is looked up in PATH unless it has a '/'
+  std::vector<std::string> argv;           // argv[0] without '/' is looked up in env's PATH
   std::map<std::string, std::string> env;  // the whole environment of the child
   std::string cwd;                         // empty: ours
   int stdin_fd = -1;                       // -1: /dev/null
   int stdout_fd = -1;                      // -1: ours. Borrowed, duplicated into the child
   int stderr_fd = -1;
   bool new_process_group = true;  // so that kill_group() reaches its children too
-  bool kill_with_parent = false;  // PR_SET_PDEATHSIG(SIGKILL)
+  bool kill_with_parent = false;  // SIGKILL when the *thread* that called spawn() ends
   std::vector<int> cpus;          // CPU affinity; empty: ours
 };
 
@@ -28,9 +28,12 @@ struct ExitStatus {
   bool ok() const { return code == 0 && signal == 0; }
 };
 
-// Move-only. The destructor kills the group with SIGKILL and reaps, unless detached.
-// kNotFound: no such program; kInvalidArgument: not executable or no such cwd; kExhausted: no
-// process left.
+// Move-only, for one thread at a time. The destructor kills the group with SIGKILL and reaps,
+// unless detached. Of our descriptors the child gets the three standard ones and no others; signal
+// handlers and masks are reset. The child stays a zombie until the destructor, so that its process
+// number, hence its group, cannot become somebody else's while kill_group() may be called.
+// spawn() returns once the program runs. kNotFound: no such program; kInvalidArgument: not
+// executable, no such cwd or CPU; kExhausted: no process or descriptor left.
 class Subprocess {
  public:
   static Result<Subprocess> spawn(const SubprocessOptions& options);

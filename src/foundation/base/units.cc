@@ -90,7 +90,7 @@ Result<uint64_t> parse_size_bytes(std::string_view text) {
   std::string_view rest = text;
   const auto number = take_number(rest);
   if (!number) return bad(text, kWanted);
-  if (rest.starts_with(' ')) rest.remove_prefix(1);
+  if (rest.size() > 1 && rest.front() == ' ') rest.remove_prefix(1);
   const auto unit =
       std::find_if(kSizeUnits.begin(), kSizeUnits.end(),
                    [name = lower(rest)](const SizeUnit& u) { return u.name == name; });

@@ -10,15 +10,15 @@ inline constexpr std::string_view kTrainLoss = "train_loss";           // mean o
 inline constexpr std::string_view kTrainEvalLoss = "train_eval_loss";  // held-out, fixed noise
 inline constexpr std::string_view kTrainLearningRate = "train_learning_rate";
 inline constexpr std::string_view kTrainGradientNorm = "train_gradient_norm";  // before clipping
-inline constexpr std::string_view kTrainStepSeconds =
-    "train_step_seconds";  // wall time of the step
-inline constexpr std::string_view kTrainSamplesPerSecond =
-    "train_samples_per_second";  // all ranks together
+// wall time of the step
+inline constexpr std::string_view kTrainStepSeconds = "train_step_seconds";
+// all ranks together
+inline constexpr std::string_view kTrainSamplesPerSecond = "train_samples_per_second";
 inline constexpr std::string_view kTrainDataWaitSeconds = "train_data_wait_seconds";
 inline constexpr std::string_view kTrainCommWaitSeconds = "train_comm_wait_seconds";
 inline constexpr std::string_view kTrainCheckpointSeconds = "train_checkpoint_seconds";
-inline constexpr std::string_view kTrainUtilisationRatio =
-    "train_utilisation_ratio";  // compute / wall, 0..1
+// compute / wall, 0..1
+inline constexpr std::string_view kTrainUtilisationRatio = "train_utilisation_ratio";
 
 // Loader.
 inline constexpr std::string_view kLoaderSamples = "loader_samples";
