@@ -22,7 +22,7 @@ h1 { font-size: 26px; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 19px
 .state.succeeded { color: var(--good); } .state.failed { color: var(--bad); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px; }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.tile { padding: 12px 14px; } .tile b { display: block; font-size: 21px; font-weight: 600;
+.tile { padding: 12px 14px; } .tile b { display: block; font-size: 19px; white-space: nowrap; font-weight: 600;
   font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); font-size: 13px; }
 .card { padding: 16px 18px; margin: 0 0 14px; } .card h3 { margin: 0 0 10px; font-size: 15px; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)); gap: 14px 12px; }
@@ -34,9 +34,9 @@ h1 { font-size: 26px; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 19px
 .pictures.whole { display: block; } .pictures.whole img { width: auto; max-width: 100%; }
 details { margin-top: 14px; } summary { cursor: pointer; color: var(--soft); font-size: 13px; }
 details h4 { margin: 12px 0 6px; font-size: 13px; font-weight: 600; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 14px; }
+.charts { display: grid; gap: 14px; }
 .chart { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 12px 14px 6px; }
-.chart.wide { grid-column: 1 / -1; } .chart svg { width: 100%; height: auto; display: block; }
+.chart svg { width: 100%; height: auto; display: block; }
 .chart figcaption { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 4px 16px; font-size: 14px; }
 .legend { display: flex; gap: 14px; color: var(--soft); font-size: 12px; align-items: center; }
 .key::before { content: ""; display: inline-block; width: 14px; height: 3px; border-radius: 2px;

@@ -15,8 +15,8 @@ namespace {
 constexpr double kWidth = 720;
 constexpr double kHeight = 260;
 constexpr double kLeft = 56;
-constexpr double kRight = 12;
-constexpr double kTop = 26;
+constexpr double kRight = 20;
+constexpr double kTop = 36;
 constexpr double kBottom = 40;
 constexpr size_t kPointCountMax = 600;  // no screen shows more columns than this in our width
 
@@ -88,8 +88,8 @@ Axes fit_axes(const Chart& chart) {
     axes.y = {std::log10(axes.y.low), std::log10(axes.y.high)};
   } else if (chart.from_zero) {
     axes.y.low = std::min(axes.y.low, 0.0);
+    axes.y.high *= 1.08;
   }
-  if (chart.y_max > 0) axes.y.high = chart.y_max;
   axes.y.widen();
   return axes;
 }
@@ -114,12 +114,12 @@ std::string draw_axes(const Chart& chart, const Axes& axes) {
     const double y = axes.py(tick);
     out += fmt::format(
         "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
-        "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>",
-        kLeft, kWidth - kRight, y, y, kLeft - 6, y + 4, format_number(tick));
+        "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>",
+        kLeft, kWidth - kRight, y, y, kLeft - 6, y + 4, tick);
   }
   for (const double tick : round_ticks(axes.x.low, axes.x.high, 7)) {
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                       axes.px(tick), bottom + 16, format_number(tick));
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:g}</text>",
+                       axes.px(tick), bottom + 16, tick);
   }
   out += fmt::format("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", kLeft,
                      kWidth - kRight, bottom, bottom);
@@ -141,8 +141,8 @@ std::string draw_markers(const Chart& chart, const Axes& axes) {
     out += fmt::format(
         "<g class=\"marker {}\"><title>{}</title><line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" "
         "y2=\"{}\"/><text x=\"{:.1f}\" y=\"{}\" text-anchor=\"{}\">{}</text></g>",
-        marker.css_class, label, x, x, kTop - 6, kHeight - kBottom, before ? x - 4 : x + 4,
-        kTop + 4, before ? "end" : "start", label);
+        marker.css_class, label, x, x, kTop - 16, kHeight - kBottom, before ? x - 4 : x + 4,
+        kTop - 8, before ? "end" : "start", label);
   }
   return out;
 }

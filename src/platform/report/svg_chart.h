@@ -32,7 +32,6 @@ struct Chart {
   std::string x_label = {};
   std::string y_label = {};
   bool from_zero = false;  // the y axis starts at 0; else it fits the values
-  double y_max = 0;        // > 0: the y axis ends here
   std::vector<ChartSeries> series = {};
   std::vector<ChartMarker> markers = {};
 };

@@ -76,7 +76,7 @@ TEST(SvgChartTest, MarkerOutsideTheAxisIsLeftOut) {
 
 TEST(SvgChartTest, WideRangeGetsALogarithmicAxis) {
   const std::string svg = render_svg(chart_of({{1, 100}, {2, 10}, {3, 1}, {4, 0.1}}));
-  for (const char* tick : {">100<", ">10.0<", ">1.00<", ">0.100<"}) {
+  for (const char* tick : {">100<", ">10<", ">1<", ">0.1<"}) {
     EXPECT_NE(svg.find(tick), std::string::npos) << tick;
   }
 }
@@ -86,7 +86,7 @@ TEST(SvgChartTest, OneSpikeDoesNotFlattenTheCurve) {
   for (int i = 0; i < 200; ++i) points.push_back({double(i), 1 + 0.001 * i});
   points[3].y = 15;
   const std::string svg = render_svg(chart_of(points));
-  EXPECT_EQ(svg.find(">10.0<"), std::string::npos) << "the axis ends near 1.2";
+  EXPECT_EQ(svg.find(">10<"), std::string::npos) << "the axis ends near 1.2";
 }
 
 TEST(SvgChartTest, ThinKeepsTheExtremesAndTheBreaks) {
