@@ -50,6 +50,11 @@ Json keywords_of(const EmojiName& name) {
           {"keywords", name.keywords}};
 }
 
+// Fonts draw a lone '#' or '7' as the beginning of a keycap; they are text, not emoji.
+bool is_ascii_character(const EmojiName& name) {
+  return name.codepoints.size() == 1 && name.codepoints[0] < 0x80;
+}
+
 // Cuts `names` after the `limit`-th that the font draws.
 void cut_to_limit(int64_t limit, EmojiFont& font, std::vector<EmojiName>& names) {
   int64_t drawn = 0;
@@ -149,6 +154,7 @@ Result<EmojiStats> write_emoji_pictures(const EmojiOptions& options, const StopT
   }
   YARD_CHECK(options.thread_count >= 1 && options.limit >= 0);
   YARD_ASSIGN(std::vector<EmojiName> names, read_cldr_names(options.cldr_dir));
+  std::erase_if(names, is_ascii_character);
   YARD_ASSIGN(std::string font_bytes, read_file(options.font, kFontBytesMax));
   const auto content = std::make_shared<const std::string>(std::move(font_bytes));
   std::vector<EmojiFont> fonts;

@@ -20,7 +20,7 @@ struct EmojiOptions {
 };
 
 struct EmojiStats {
-  int64_t name_count = 0;         // characters and sequences of CLDR looked at
+  int64_t name_count = 0;         // characters and sequences of CLDR looked at; no ASCII
   int64_t written_count = 0;      // pictures
   int64_t not_in_font_count = 0;  // no glyph, or several
   int64_t not_colour_count = 0;   // a glyph without a colour bitmap
