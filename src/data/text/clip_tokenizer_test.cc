@@ -95,6 +95,27 @@ TEST(Trainer, UnwritableFolderIsAnError) {
   EXPECT_FALSE(save_clip_vocabulary(vocabulary_of({}, 514), "/proc/none/here").has_value());
 }
 
+ClipTokenizer tokenizer_of_merges(std::string_view merges) {
+  constexpr std::string_view kVocabulary = R"({"a": 0, "b": 1, "c": 2, "a</w>": 3, "b</w>": 4,
+    "c</w>": 5, "aa": 6, "ab": 7, "bc</w>": 8, "<|startoftext|>": 9, "<|endoftext|>": 10})";
+  return *ClipTokenizer::from_text(kVocabulary, merges, "");
+}
+
+TEST(Merging, EarlierLinesOfTheFileGoFirst) {
+  using Ids = std::vector<int64_t>;
+  EXPECT_EQ(tokenizer_of_merges("#version: 0.2\na b\nb c</w>\n").tokens("abc"), (Ids{7, 5}));
+  EXPECT_EQ(tokenizer_of_merges("#version: 0.2\nb c</w>\na b\n").tokens("abc"), (Ids{0, 8}));
+}
+
+TEST(Merging, GoesFromLeftToRightAndUsesASymbolOnce) {
+  EXPECT_EQ(tokenizer_of_merges("a a").tokens("aaab"), (std::vector<int64_t>{6, 0, 4}));
+  EXPECT_EQ(tokenizer_of_merges("a a").tokens("aaaab"), (std::vector<int64_t>{6, 6, 4}));
+}
+
+TEST(Merging, BytesWithoutATokenAreUnknown) {
+  EXPECT_EQ(tokenizer_of_merges("").tokens("axb"), (std::vector<int64_t>{0, 10, 4}));
+}
+
 TEST_F(TokenizerDir, FrequentWordsAreOneToken) {
   const auto tokenizer = ClipTokenizer::open(dir_);
   ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;

@@ -43,11 +43,12 @@ TEST(LowerCase, EachCharacterByItself) {
 TEST(Nfc, ComposesReordersAndTakesApart) {
   EXPECT_EQ(to_nfc(U"e\u0301"), U"é");
   EXPECT_EQ(to_nfc(U"a\u0323\u0302"), U"ậ");
-  EXPECT_EQ(to_nfc(U"a\u0302\u0323"), U"ậ");        // marks in the other order
-  EXPECT_EQ(to_nfc(U"\u212b"), U"Å");               // the ångström sign
-  EXPECT_EQ(to_nfc(U"\u1112\u1161\u11ab"), U"한");  // arithmetic for Korean
-  EXPECT_EQ(to_nfc(U"\u0958"), U"\u0915\u093c");    // excluded from composition
-  EXPECT_EQ(to_nfc(U"\u0301e"), U"\u0301e");        // a mark without a base stays
+  EXPECT_EQ(to_nfc(U"a\u0302\u0323"), U"ậ");              // marks in the other order
+  EXPECT_EQ(to_nfc(U"\u212b"), U"Å");                     // the ångström sign
+  EXPECT_EQ(to_nfc(U"\u1112\u1161\u11ab"), U"한");        // arithmetic for Korean
+  EXPECT_EQ(to_nfc(U"\u0958"), U"\u0915\u093c");          // excluded from composition
+  EXPECT_EQ(to_nfc(U"a\u0305\u0301"), U"a\u0305\u0301");  // blocked by a mark of its class
+  EXPECT_EQ(to_nfc(U"\u0301e"), U"\u0301e");              // a mark without a base stays
   EXPECT_EQ(to_nfc(U"a\u0315\u0300\u05ae\u0062"), U"\u00e0\u05ae\u0315\u0062");
 }
 
