@@ -1,0 +1,468 @@
+#include "loop/recipe.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "base/file.h"
+#include "loop/recipe_fields_internal.h"
+#include "loop/yaml_document.h"
+
+namespace yard::loop {
+namespace {
+
+constexpr int64_t kCountMax = int64_t{1} << 40;
+constexpr int64_t kResolutionMax = 8192;
+
+const Json kAbsent;
+
+const Json& child(const Json& map, std::string_view key) {
+  if (!map.is_object()) return kAbsent;
+  const auto it = map.find(key);
+  return it == map.end() ? kAbsent : *it;
+}
+
+Status read_synthetic(const YamlDocument& document, const Json& map, DataRecipe& data) {
+  data.synthetic.emplace();
+  Fields fields(document, map, "data.synthetic");
+  fields.require("samples", data.synthetic->samples)
+      .in_range<int64_t>("samples", data.synthetic->samples, 1, kCountMax)
+      .read("tokens", data.synthetic->tokens)
+      .in_range<int64_t>("tokens", data.synthetic->tokens, 1, 1 << 16);
+  return fields.status();
+}
+
+Status read_data(const YamlDocument& document, DataRecipe& data) {
+  const Json& map = child(document.root, "data");
+  Fields fields(document, map, "data");
+  if (const Json* synthetic = fields.find("synthetic")) {
+    YARD_TRY(read_synthetic(document, *synthetic, data));
+    return fields.status();
+  }
+  fields.require("shards", data.shards)
+      .read("image", data.image)
+      .read("caption", data.caption)
+      .read("held_out", data.held_out)
+      .in_range<int64_t>("held_out", data.held_out, 0, kCountMax)
+      .read_enum("bad_samples", data.skip_bad_samples, {{"fail", false}, {"skip", true}})
+      .read("random_flip", data.random_flip)
+      .read("random_crop", data.random_crop)
+      .read_size("cache", data.cache_bytes)
+      .read_size("latent_cache", data.latent_cache_bytes)
+      .read("threads", data.threads)
+      .in_range<int64_t>("threads", data.threads, 1, 256)
+      .read("prefetch", data.prefetch)
+      .in_range<int64_t>("prefetch", data.prefetch, 1, 1024);
+  return fields.status();
+}
+
+// `frozen` is ours; every other key beside `from` belongs to the model and is checked there.
+Result<std::optional<ModelPart>> read_part(const YamlDocument& document, const Json* map,
+                                           const std::string& key) {
+  if (map == nullptr) return std::optional<ModelPart>();
+  ModelPart part{.config = *map};
+  if (!map->is_object())
+    return Error{Code::kInvalidArgument, fmt::format("{}: 'model.{}' must be a map of keys",
+                                                     document.where("model." + key), key)};
+  if (map->contains("from")) {
+    YARD_ASSIGN(part.from, json_field<std::string>(*map, "from", document.where("model." + key)));
+    part.config.erase("from");
+  }
+  return std::optional<ModelPart>(std::move(part));
+}
+
+Status read_model(const YamlDocument& document, ModelRecipe& model) {
+  Fields fields(document, child(document.root, "model"), "model");
+  YARD_ASSIGN(model.autoencoder, read_part(document, fields.find("autoencoder"), "autoencoder"));
+  YARD_ASSIGN(model.unet, read_part(document, fields.find("unet"), "unet"));
+  YARD_ASSIGN(model.text_encoder, read_part(document, fields.find("text_encoder"), "text_encoder"));
+  fields.read("tokenizer", model.tokenizer);
+  if (model.text_encoder && model.text_encoder->config.contains("frozen")) {
+    YARD_ASSIGN(model.text_encoder_frozen,
+                json_field<bool>(model.text_encoder->config, "frozen", "model.text_encoder"));
+    model.text_encoder->config.erase("frozen");
+    if (model.text_encoder_frozen && model.text_encoder->from.empty())
+      fields.fail("model.text_encoder.frozen",
+                  "model.text_encoder: frozen new weights learn nothing; give 'from' too");
+  }
+  return fields.status();
+}
+
+Status read_stage(const YamlDocument& document, size_t index, bool random_flip,
+                  StageRecipe& stage) {
+  const std::string path = fmt::format("stages.{}", index);
+  Fields fields(document, document.root["stages"][index], path);
+  stage.random_flip = random_flip;
+  fields.require("name", stage.name)
+      .require_enum("train", stage.train,
+                    {{"autoencoder", Train::kAutoencoder}, {"denoiser", Train::kDenoiser}})
+      .require("resolution", stage.resolution)
+      .in_range<int64_t>("resolution", stage.resolution, 1, kResolutionMax)
+      .require("steps", stage.steps)
+      .in_range<int64_t>("steps", stage.steps, 1, kCountMax)
+      .require("batch", stage.batch)
+      .in_range<int64_t>("batch", stage.batch, 1, 1 << 24)
+      .read("micro_batch", stage.micro_batch)
+      .in_range<int64_t>("micro_batch", stage.micro_batch, 0, 1 << 24)
+      .require("learning_rate", stage.learning_rate)
+      .in_range("learning_rate", stage.learning_rate, 0.0, 1e3)
+      .read("warmup_steps", stage.warmup_steps)
+      .in_range<int64_t>("warmup_steps", stage.warmup_steps, 0, kCountMax)
+      .read_enum("schedule", stage.schedule,
+                 {{"constant", LearningRateShape::kConstant},
+                  {"linear", LearningRateShape::kLinear},
+                  {"cosine", LearningRateShape::kCosine}})
+      .read("random_flip", stage.random_flip)
+      .read("cache_latents", stage.cache_latents)
+      .read_enum("reconstruction", stage.reconstruction,
+                 {{"l1", Reconstruction::kL1}, {"mse", Reconstruction::kMse}})
+      .read("kl_weight", stage.kl_weight)
+      .in_range("kl_weight", stage.kl_weight, 0.0, 1e6);
+  const bool word =
+      !stage.name.empty() && std::all_of(stage.name.begin(), stage.name.end(), [](unsigned char c) {
+        return std::isalnum(c) || c == '-' || c == '_';
+      });
+  if (!word) fields.fail(path + ".name", path + ": 'name' takes letters, digits, '-' and '_'");
+  return fields.status();
+}
+
+Status read_stages(const YamlDocument& document, Recipe& recipe) {
+  const Json& list = child(document.root, "stages");
+  if (!list.is_array() || list.empty())
+    return Error{Code::kInvalidArgument, fmt::format("{}: 'stages' must be a list of at least one",
+                                                     document.where("stages"))};
+  std::set<std::string> names;
+  for (size_t i = 0; i < list.size(); ++i) {
+    YARD_TRY(read_stage(document, i, recipe.data.random_flip, recipe.stages.emplace_back()));
+    if (names.insert(recipe.stages.back().name).second) continue;
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("{}: two stages are called '{}'",
+                    document.where(fmt::format("stages.{}.name", i)), recipe.stages.back().name)};
+  }
+  return Ok{};
+}
+
+Status read_optimizer(const YamlDocument& document, Recipe& recipe) {
+  OptimizerRecipe& out = recipe.optimizer;
+  Fields optimizer(document, child(document.root, "optimizer"), "optimizer");
+  optimizer.read("beta1", out.beta1)
+      .in_range("beta1", out.beta1, 0.0, 0.99999)
+      .read("beta2", out.beta2)
+      .in_range("beta2", out.beta2, 0.0, 0.9999999)
+      .read("eps", out.eps)
+      .in_range("eps", out.eps, 1e-30, 1.0)
+      .read("weight_decay", out.weight_decay)
+      .in_range("weight_decay", out.weight_decay, 0.0, 1e3)
+      .read("clip", out.clip)
+      .in_range("clip", out.clip, 0.0, 1e9);
+  YARD_TRY(optimizer.status());
+  Fields ema(document, child(document.root, "ema"), "ema");
+  ema.read("decay", recipe.ema.decay)
+      .in_range("decay", recipe.ema.decay, 0.0, 0.9999999)
+      .read("start_step", recipe.ema.start_step)
+      .in_range<int64_t>("start_step", recipe.ema.start_step, 0, kCountMax);
+  return ema.status();
+}
+
+Status read_diffusion(const YamlDocument& document, DiffusionRecipe& out) {
+  Fields fields(document, child(document.root, "diffusion"), "diffusion");
+  fields.read("train_timesteps", out.train_timesteps)
+      .in_range<int64_t>("train_timesteps", out.train_timesteps, 2, 1'000'000)
+      .read_enum("beta_schedule", out.beta_schedule,
+                 {{"linear", BetaSchedule::kLinear},
+                  {"scaled_linear", BetaSchedule::kScaledLinear},
+                  {"squaredcos_cap_v2", BetaSchedule::kSquaredCosCap}})
+      .read("beta_start", out.beta_start)
+      .in_range("beta_start", out.beta_start, 0.0, 0.999)
+      .read("beta_end", out.beta_end)
+      .in_range("beta_end", out.beta_end, out.beta_start, 0.999)
+      .read_enum("prediction", out.prediction,
+                 {{"epsilon", Prediction::kEpsilon}, {"v_prediction", Prediction::kVelocity}})
+      .read("caption_dropout", out.caption_dropout)
+      .in_range("caption_dropout", out.caption_dropout, 0.0, 1.0)
+      .read("min_snr_gamma", out.min_snr_gamma)
+      .in_range("min_snr_gamma", out.min_snr_gamma, 0.0, 1e6);
+  return fields.status();
+}
+
+Status read_evaluation(const YamlDocument& document, Recipe& recipe) {
+  EvaluationRecipe& out = recipe.evaluation;
+  out.samples = recipe.data.held_out;
+  Fields fields(document, child(document.root, "evaluation"), "evaluation");
+  fields.read("every_steps", out.every_steps)
+      .in_range<int64_t>("every_steps", out.every_steps, 0, kCountMax)
+      .read("samples", out.samples)
+      .in_range<int64_t>("samples", out.samples, 0, recipe.data.held_out);
+  return fields.status();
+}
+
+Status read_sampling(const YamlDocument& document, const DiffusionRecipe& diffusion,
+                     SamplingRecipe& out) {
+  Fields fields(document, child(document.root, "sampling"), "sampling");
+  fields.read("prompts", out.prompts)
+      .read("steps", out.steps)
+      .in_range<int64_t>("steps", out.steps, 1, diffusion.train_timesteps)
+      .read("guidance", out.guidance)
+      .in_range("guidance", out.guidance, 0.0, 1e3)
+      .read("columns", out.columns)
+      .in_range<int64_t>("columns", out.columns, 0, 1024)
+      .read("every_steps", out.every_steps)
+      .in_range<int64_t>("every_steps", out.every_steps, 0, kCountMax)
+      .read("at_stage_end", out.at_stage_end);
+  if (out.prompts.size() > 1024) fields.fail("sampling.prompts", "more than 1024 prompts");
+  return fields.status();
+}
+
+Status read_checkpoint(const YamlDocument& document, CheckpointRecipe& out) {
+  Fields fields(document, child(document.root, "checkpoint"), "checkpoint");
+  fields.read("every_steps", out.every_steps)
+      .in_range<int64_t>("every_steps", out.every_steps, 0, kCountMax)
+      .read("keep", out.keep)
+      .in_range<int64_t>("keep", out.keep, 1, 1'000'000);
+  return fields.status();
+}
+
+Status read_top(const YamlDocument& document, Recipe& recipe) {
+  Fields fields(document, document.root, "");
+  fields.read("name", recipe.name)
+      .read("output", recipe.output)
+      .read("seed", recipe.seed)
+      .read_enum("precision", recipe.precision,
+                 {{"f32", Precision::kF32}, {"bf16", Precision::kBF16}})
+      .read("deterministic", recipe.deterministic)
+      .read("threads", recipe.threads)
+      .in_range<int64_t>("threads", recipe.threads, 0, 1024);
+  for (const std::string_view section : {"run", "data", "model", "stages", "optimizer", "ema",
+                                         "diffusion", "checkpoint", "evaluation", "sampling"})
+    fields.find(section);
+  if (recipe.output.empty()) fields.fail("output", "'output' is empty");
+  return fields.status();
+}
+
+// Whether the parts of the model and the stages fit each other; line by line it was all well.
+class Consistency {
+ public:
+  Consistency(const YamlDocument& document, const Recipe& recipe)
+      : document_(document), recipe_(recipe) {}
+
+  Status check() const {
+    if (recipe_.data.synthetic) YARD_TRY(check_synthetic());
+    for (size_t i = 0; i < recipe_.stages.size(); ++i) {
+      YARD_TRY(recipe_.stages[i].train == Train::kAutoencoder ? check_autoencoder_stage(i)
+                                                              : check_denoiser_stage(i));
+    }
+    return Ok{};
+  }
+
+ private:
+  Error refuse(const std::string& path, std::string_view why) const {
+    return {Code::kInvalidArgument, fmt::format("{}: {}", document_.where(path), why)};
+  }
+
+  Status check_synthetic() const {
+    const ModelRecipe& model = recipe_.model;
+    if (model.autoencoder || model.text_encoder || !model.tokenizer.empty())
+      return refuse("data.synthetic",
+                    "synthetic data takes a unet alone: no autoencoder, "
+                    "text_encoder or tokenizer");
+    if (!recipe_.sampling.prompts.empty())
+      return refuse("sampling.prompts", "synthetic data cannot give pictures of prompts");
+    return Ok{};
+  }
+
+  Status check_autoencoder_stage(size_t i) const {
+    const std::string path = fmt::format("stages.{}", i);
+    if (!recipe_.model.autoencoder)
+      return refuse(path, "an autoencoder stage needs model.autoencoder");
+    if (recipe_.stages[i].cache_latents)
+      return refuse(path + ".cache_latents", "an autoencoder stage has no latents to keep");
+    const bool late =
+        std::any_of(recipe_.stages.begin(), recipe_.stages.begin() + static_cast<std::ptrdiff_t>(i),
+                    [](const StageRecipe& before) { return before.train == Train::kDenoiser; });
+    if (late) return refuse(path, "autoencoder stages come before denoiser stages");
+    return Ok{};
+  }
+
+  Status check_denoiser_stage(size_t i) const {
+    const std::string path = fmt::format("stages.{}", i);
+    const ModelRecipe& model = recipe_.model;
+    if (!model.unet) return refuse(path, "a denoiser stage needs model.unet");
+    if (recipe_.data.synthetic) return Ok{};
+    if (!model.autoencoder || !model.text_encoder || model.tokenizer.empty())
+      return refuse(path,
+                    "a denoiser stage needs model.autoencoder, model.text_encoder and "
+                    "model.tokenizer");
+    const bool trained = recipe_.stages.front().train == Train::kAutoencoder;
+    if (!trained && model.autoencoder->from.empty())
+      return refuse(path,
+                    "the autoencoder was never trained: put an autoencoder stage first, or "
+                    "give model.autoencoder.from");
+    const StageRecipe& stage = recipe_.stages[i];
+    if (stage.cache_latents && (stage.random_flip || recipe_.data.random_crop))
+      return refuse(path + ".cache_latents",
+                    "cache_latents keeps one latent per picture: set "
+                    "random_flip and random_crop to false");
+    return Ok{};
+  }
+
+  const YamlDocument& document_;
+  const Recipe& recipe_;
+};
+
+Json identity_of(const StageRecipe& s) {
+  return {{"name", s.name},
+          {"train", to_string(s.train)},
+          {"resolution", s.resolution},
+          {"steps", s.steps},
+          {"batch", s.batch},
+          {"learning_rate", s.learning_rate},
+          {"warmup_steps", s.warmup_steps},
+          {"schedule", static_cast<int>(s.schedule)},
+          {"random_flip", s.random_flip},
+          {"cache_latents", s.cache_latents},
+          {"reconstruction", static_cast<int>(s.reconstruction)},
+          {"kl_weight", s.kl_weight}};
+}
+
+Json identity_of(const std::optional<ModelPart>& part) {
+  if (!part) return nullptr;
+  return {{"from", part->from}, {"config", part->config}};
+}
+
+Json identity_of(const DataRecipe& data) {
+  if (data.synthetic)
+    return {
+        {"synthetic", {{"samples", data.synthetic->samples}, {"tokens", data.synthetic->tokens}}}};
+  return {{"image", data.image},
+          {"caption", data.caption},
+          {"held_out", data.held_out},
+          {"skip_bad_samples", data.skip_bad_samples},
+          {"random_crop", data.random_crop}};
+}
+
+// "8, 16 or 24": the three multiples of `unit` nearest to `value`.
+std::string near_multiples(int64_t value, int64_t unit) {
+  const int64_t middle = std::max<int64_t>(2, (value + unit / 2) / unit);
+  return fmt::format("{}, {} or {}", (middle - 1) * unit, middle * unit, (middle + 1) * unit);
+}
+
+Status fit_batch(StageRecipe& stage, int rank_count) {
+  if (stage.batch % rank_count != 0)
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("stage '{}': a batch of {} cannot be shared by {} ranks; {} would fit",
+                    stage.name, stage.batch, rank_count, near_multiples(stage.batch, rank_count))};
+  const int64_t share = stage.batch / rank_count;
+  if (stage.micro_batch == 0) stage.micro_batch = share;
+  if (share % stage.micro_batch == 0) return Ok{};
+  std::vector<int64_t> divisors;
+  for (int64_t d = 1; d <= share; ++d)
+    if (share % d == 0) divisors.push_back(d);
+  return Error{Code::kInvalidArgument,
+               fmt::format("stage '{}': micro_batch {} does not divide the {} samples of a rank "
+                           "(batch {} / {} ranks); these would: {}",
+                           stage.name, stage.micro_batch, share, stage.batch, rank_count,
+                           fmt::join(divisors, ", "))};
+}
+
+Status fit_resolution(const StageRecipe& stage, const ModelFactors& factors) {
+  const bool denoiser = stage.train == Train::kDenoiser;
+  const int64_t unit = factors.autoencoder * (denoiser ? factors.unet : 1);
+  if (stage.resolution % unit == 0) return Ok{};
+  return Error{
+      Code::kInvalidArgument,
+      fmt::format("stage '{}': a resolution of {} is not a multiple of {} (autoencoder {}{}); {} "
+                  "would fit",
+                  stage.name, stage.resolution, unit, factors.autoencoder,
+                  denoiser ? fmt::format(" x unet {}", factors.unet) : "",
+                  near_multiples(stage.resolution, unit))};
+}
+
+}  // namespace
+
+std::string_view to_string(Train train) {
+  return train == Train::kAutoencoder ? "autoencoder" : "denoiser";
+}
+
+int64_t Recipe::step_count() const {
+  return steps_before(stages.size());
+}
+
+int64_t Recipe::steps_before(size_t stage_index) const {
+  int64_t count = 0;
+  for (size_t i = 0; i < stage_index; ++i) count += stages[i].steps;
+  return count;
+}
+
+bool Recipe::last_of_its_kind(size_t stage_index) const {
+  return std::none_of(
+      stages.begin() + static_cast<std::ptrdiff_t>(stage_index) + 1, stages.end(),
+      [&](const StageRecipe& later) { return later.train == stages[stage_index].train; });
+}
+
+Json Recipe::identity() const {
+  Json out = {{"seed", seed},
+              {"precision", precision == Precision::kBF16 ? "bf16" : "f32"},
+              {"data", identity_of(data)},
+              {"model",
+               {{"autoencoder", identity_of(model.autoencoder)},
+                {"unet", identity_of(model.unet)},
+                {"text_encoder", identity_of(model.text_encoder)},
+                {"text_encoder_frozen", model.text_encoder_frozen}}},
+              {"optimizer",
+               {{"beta1", optimizer.beta1},
+                {"beta2", optimizer.beta2},
+                {"eps", optimizer.eps},
+                {"weight_decay", optimizer.weight_decay},
+                {"clip", optimizer.clip}}},
+              {"ema", {{"decay", ema.decay}, {"start_step", ema.start_step}}},
+              {"diffusion",
+               {{"train_timesteps", diffusion.train_timesteps},
+                {"beta_schedule", static_cast<int>(diffusion.beta_schedule)},
+                {"beta_start", diffusion.beta_start},
+                {"beta_end", diffusion.beta_end},
+                {"prediction", static_cast<int>(diffusion.prediction)},
+                {"caption_dropout", diffusion.caption_dropout},
+                {"min_snr_gamma", diffusion.min_snr_gamma}}},
+              {"stages", Json::array()}};
+  for (const StageRecipe& stage : stages) out["stages"].push_back(identity_of(stage));
+  return out;
+}
+
+Result<Recipe> parse_recipe(std::string_view yaml, std::string_view name,
+                            const std::vector<std::string>& overrides) {
+  YARD_ASSIGN(YamlDocument document, parse_yaml(yaml, name));
+  for (const std::string& assignment : overrides) YARD_TRY(apply_override(document, assignment));
+  Recipe recipe;
+  YARD_TRY(read_top(document, recipe));
+  YARD_TRY(read_data(document, recipe.data));
+  YARD_TRY(read_model(document, recipe.model));
+  YARD_TRY(read_stages(document, recipe));
+  YARD_TRY(read_optimizer(document, recipe));
+  YARD_TRY(read_diffusion(document, recipe.diffusion));
+  YARD_TRY(read_checkpoint(document, recipe.checkpoint));
+  YARD_TRY(read_evaluation(document, recipe));
+  YARD_TRY(read_sampling(document, recipe.diffusion, recipe.sampling));
+  YARD_TRY(Consistency(document, recipe).check());
+  return recipe;
+}
+
+Result<Recipe> load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  constexpr uint64_t kSizeMax = uint64_t{16} << 20;
+  YARD_ASSIGN(const std::string text, read_file(path, kSizeMax));
+  return parse_recipe(text, path, overrides);
+}
+
+Status fit_stages(Recipe& recipe, int rank_count, const ModelFactors& factors) {
+  for (StageRecipe& stage : recipe.stages) {
+    YARD_TRY(fit_batch(stage, rank_count));
+    YARD_TRY(fit_resolution(stage, factors));
+  }
+  return Ok{};
+}
+
+}  // namespace yard::loop

@@ -1,0 +1,159 @@
+// Recipe: everything that `yard-train` needs to know, read from YAML and checked.
+//
+// docs/formats/recipe.md has the meaning of each key; names and defaults here are the same. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace yard::loop {
+
+enum class Precision : uint8_t { kF32, kBF16 };
+enum class Train : uint8_t { kAutoencoder, kDenoiser };
+enum class LearningRateShape : uint8_t { kConstant, kLinear, kCosine };
+enum class Reconstruction : uint8_t { kL1, kMse };
+enum class BetaSchedule : uint8_t { kLinear, kScaledLinear, kSquaredCosCap };
+enum class Prediction : uint8_t { kEpsilon, kVelocity };
+
+struct SyntheticData {
+  int64_t samples = 0;
+  int64_t tokens = 77;
+};
+
+struct DataRecipe {
+  std::string shards;
+  std::string image = "png,jpg,jpeg";
+  std::string caption = "txt";
+  int64_t held_out = 0;
+  bool skip_bad_samples = false;
+  bool random_flip = false;
+  bool random_crop = false;
+  uint64_t cache_bytes = uint64_t{256} << 20;
+  uint64_t latent_cache_bytes = uint64_t{1} << 30;
+  int64_t threads = 1;
+  int64_t prefetch = 4;
+  std::optional<SyntheticData> synthetic;
+};
+
+struct ModelPart {
+  std::string from;  // folder; empty: new weights
+  Json config;       // the keys of config.json given in the recipe, an object
+};
+
+struct ModelRecipe {
+  std::optional<ModelPart> autoencoder;
+  std::optional<ModelPart> unet;
+  std::optional<ModelPart> text_encoder;
+  bool text_encoder_frozen = false;
+  std::string tokenizer;
+};
+
+struct StageRecipe {
+  std::string name;
+  Train train = Train::kDenoiser;
+  int64_t resolution = 0;
+  int64_t steps = 0;
+  int64_t batch = 0;        // samples of an optimiser step, all ranks
+  int64_t micro_batch = 0;  // of one rank at once; 0: batch / ranks
+  double learning_rate = 0;
+  int64_t warmup_steps = 0;
+  LearningRateShape schedule = LearningRateShape::kConstant;
+  bool random_flip = false;
+  bool cache_latents = false;
+  Reconstruction reconstruction = Reconstruction::kL1;
+  double kl_weight = 1e-6;
+};
+
+struct OptimizerRecipe {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  double clip = 1.0;
+};
+
+struct EmaRecipe {
+  double decay = 0.999;
+  int64_t start_step = 0;
+};
+
+struct DiffusionRecipe {
+  int64_t train_timesteps = 1000;
+  BetaSchedule beta_schedule = BetaSchedule::kScaledLinear;
+  double beta_start = 0.00085;
+  double beta_end = 0.012;
+  Prediction prediction = Prediction::kEpsilon;
+  double caption_dropout = 0.1;
+  double min_snr_gamma = 0;
+};
+
+struct CheckpointRecipe {
+  int64_t every_steps = 500;
+  int64_t keep = 2;
+};
+
+struct EvaluationRecipe {
+  int64_t every_steps = 0;
+  int64_t samples = 0;
+};
+
+struct SamplingRecipe {
+  std::vector<std::string> prompts;
+  int64_t steps = 25;
+  double guidance = 5.0;
+  int64_t columns = 0;
+  int64_t every_steps = 0;
+  bool at_stage_end = true;
+};
+
+struct Recipe {
+  std::string name = "run";
+  std::string output = "output";
+  uint64_t seed = 0;
+  Precision precision = Precision::kF32;
+  bool deterministic = true;
+  int64_t threads = 0;
+  DataRecipe data;
+  ModelRecipe model;
+  std::vector<StageRecipe> stages;
+  OptimizerRecipe optimizer;
+  EmaRecipe ema;
+  DiffusionRecipe diffusion;
+  CheckpointRecipe checkpoint;
+  EvaluationRecipe evaluation;
+  SamplingRecipe sampling;
+
+  int64_t step_count() const;                       // of all stages
+  int64_t steps_before(size_t stage_index) const;   // of the stages before that one
+  bool last_of_its_kind(size_t stage_index) const;  // no later stage trains the same part
+  // What decides the weights, defaults filled in. Without the keys that may change when a run is
+  // resumed: where output goes, when it is saved and looked at, caches, threads, micro-batches.
+  Json identity() const;
+};
+
+// kInvalidArgument, with the line: not YAML, an unknown key (nearest named), a value of the wrong
+// type or out of range, parts or stages that do not fit each other.
+Result<Recipe> parse_recipe(std::string_view yaml, std::string_view name,
+                            const std::vector<std::string>& overrides);
+// kNotFound besides.
+Result<Recipe> load_recipe(const std::string& path, const std::vector<std::string>& overrides);
+
+// Factors by which a picture and its latents must divide; 1: no such part.
+struct ModelFactors {
+  int64_t autoencoder = 1;
+  int64_t unet = 1;
+};
+
+// Fills in micro_batch where it was left out. kInvalidArgument: a batch that `rank_count` ranks
+// cannot share, a resolution that the model cannot halve; the message says what would fit.
+Status fit_stages(Recipe& recipe, int rank_count, const ModelFactors& factors);
+
+std::string_view to_string(Train train);
+
+}  // namespace yard::loop
