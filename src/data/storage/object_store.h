@@ -24,9 +24,10 @@ struct ObjectInfo {
 
 struct ListRequest {
   std::string prefix;
-  std::string start_after;        // keys strictly greater than this one
-  std::string delimiter;          // non-empty: keys are cut after it and given as common_prefixes
-  uint32_t object_count_max = 1000;  // 1..1000 per page
+  // Keys strictly greater than this one; when it is itself a common prefix, past all keys under it.
+  std::string start_after;
+  std::string delimiter;  // non-empty: keys are cut after it and given as common_prefixes
+  uint32_t object_count_max = 1000;  // 1..1000 objects and common prefixes per page
 };
 
 struct ListPage {
@@ -70,7 +71,8 @@ class ObjectStore {
   // One page of keys, in byte order, so that all ranks that list the same prefix see the same list.
   virtual Result<ListPage> list(const ListRequest& request) = 0;
 
-  // The whole object at once, atomically: readers see the old content, the new, or none, never half.
+  // The whole object at once, atomically: readers see the old content, the new, or none, never
+  // half.
   virtual Result<ObjectInfo> put(std::string_view key, std::span<const std::byte> content,
                                  const PutOptions& options) = 0;
   virtual Result<std::unique_ptr<Upload>> upload(std::string_view key) = 0;

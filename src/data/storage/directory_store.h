@@ -1,0 +1,66 @@
+// DirectoryStore: a local folder as an object store; a file is an object, its relative path the
+// key.
+//
+// Writes go to a hidden folder ".yard-staging" in the root and are renamed into place once they
+// are whole and synced. What a crashed writer left there is swept by the next one.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "base/file.h"
+#include "storage/object_store.h"
+
+namespace yard::storage {
+
+inline constexpr std::string_view kStagingFolder = ".yard-staging";
+
+// Thread-safe, and safe beside other processes that use the same folder.
+//
+// Where a folder differs from an object store:
+//  - A key cannot be another key's folder: with "a", "a/b" is kInvalidArgument, and the reverse.
+//  - No path leaves the root: a symbolic link inside it that leads out is kInvalidArgument, and is
+//    left out of listings with a warning. Links to files inside are followed; links to folders are
+//    followed by get_range() and head(), not by list(), which could not end. On kernels without
+//    openat2 (before Linux 5.6) no link at all is followed.
+//  - File names that are no keys (not UTF-8, too long) are left out of listings with a warning.
+//  - The etag is made of inode, size and modification time in nanoseconds. Our own writes always
+//    change it; a program that rewrites a file in place with the same size and sets its old time
+//    back goes unnoticed.
+//  - remove() also removes the folders that it leaves empty; so does an upload that is discarded.
+class DirectoryStore final : public ObjectStore {
+ public:
+  // kNotFound: no such directory; kInvalidArgument: not a directory.
+  static Result<std::unique_ptr<DirectoryStore>> open(const std::string& root);
+
+  Status get_range(std::string_view key, std::string_view etag, uint64_t offset,
+                   std::span<std::byte> out) override;
+  Result<ObjectInfo> head(std::string_view key) override;
+  Result<ListPage> list(const ListRequest& request) override;
+  Result<ObjectInfo> put(std::string_view key, std::span<const std::byte> content,
+                         const PutOptions& options) override;
+  Result<std::unique_ptr<Upload>> upload(std::string_view key) override;
+  Status remove(std::string_view key) override;
+  std::string url() const override;
+
+  // Where the object's file is, for messages and for tools that need a path.
+  std::string path_of(std::string_view key) const;
+
+ private:
+  class FileUpload;
+  DirectoryStore(std::string root, UniqueFd root_fd)
+      : root_(std::move(root)), root_fd_(std::move(root_fd)) {}
+
+  Result<std::unique_ptr<FileUpload>> start_upload(std::string_view key, const PutOptions& options);
+  Result<UniqueFd> open_staging();
+  Status check_own_key(std::string_view key) const;
+  // The folder that holds `key`, made with its parents where missing.
+  Result<UniqueFd> make_parent(std::string_view key) const;
+  void remove_empty_parents(std::string_view key) const;
+
+  const std::string root_;  // absolute
+  const UniqueFd root_fd_;
+  std::once_flag swept_;
+};
+
+}  // namespace yard::storage

@@ -1,0 +1,103 @@
+#include "storage/object_store.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <filesystem>
+#include <optional>
+
+#include "storage/directory_store.h"
+#include "storage/keys.h"
+
+namespace yard::storage {
+namespace {
+
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// RFC 3986, section 2.1; nullopt for a '%' that no two hexadecimal digits follow.
+std::optional<std::string> percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded += text[i];
+      continue;
+    }
+    if (i + 2 >= text.size()) return std::nullopt;
+    const int high = hex_value(text[i + 1]), low = hex_value(text[i + 2]);
+    if (high < 0 || low < 0) return std::nullopt;
+    decoded += char(high * 16 + low);
+    i += 2;
+  }
+  return decoded;
+}
+
+// The path that a path or file:// URL (RFC 8089) means.
+Result<std::string> path_of_url(std::string_view url) {
+  const size_t scheme_end = url.find("://");
+  if (url.empty()) return Error{Code::kInvalidArgument, "an empty path was given"};
+  if (scheme_end == url.npos) return std::string(url);
+  const auto bad = [&](std::string_view why) {
+    return Error{Code::kInvalidArgument, fmt::format("'{}': {}", url, why)};
+  };
+  if (url.substr(0, scheme_end) != "file")
+    return bad("stores that can be opened are a path or file:///path");
+  std::string_view rest = url.substr(scheme_end + 3);
+  if (rest.starts_with("localhost/")) rest.remove_prefix(9);
+  if (!rest.starts_with('/')) return bad("a file URL is file:///path");
+  auto path = percent_decoded(rest);
+  if (!path || path->find('\0') != path->npos) return bad("a '%' needs two hexadecimal digits");
+  return *std::move(path);
+}
+
+}  // namespace
+
+Result<std::vector<ObjectInfo>> list_all(ObjectStore& store, std::string_view prefix) {
+  std::vector<ObjectInfo> objects;
+  ListRequest request{.prefix = std::string(prefix)};
+  do {
+    YARD_ASSIGN(ListPage page, store.list(request));
+    std::ranges::move(page.objects, std::back_inserter(objects));
+    request.start_after = std::move(page.next_start_after);
+  } while (!request.start_after.empty());
+  return objects;
+}
+
+Result<std::string> get_all(ObjectStore& store, std::string_view key, uint64_t size_bytes_max) {
+  YARD_ASSIGN(const ObjectInfo info, store.head(key));
+  if (info.size_bytes > size_bytes_max)
+    return Error{Code::kExhausted, fmt::format("{}/{}: {} bytes, more than the limit of {}",
+                                               store.url(), key, info.size_bytes, size_bytes_max)};
+  std::string content(info.size_bytes, '\0');
+  YARD_TRY(store.get_range(key, info.etag, 0, std::as_writable_bytes(std::span(content))));
+  return content;
+}
+
+Result<ObjectInfo> put_text(ObjectStore& store, std::string_view key, std::string_view content,
+                            const PutOptions& options) {
+  return store.put(key, std::as_bytes(std::span(content)), options);
+}
+
+Result<Location> open_directory(std::string_view url) {
+  YARD_ASSIGN(const std::string path, path_of_url(url));
+  YARD_ASSIGN(std::shared_ptr<ObjectStore> store, DirectoryStore::open(path));
+  return Location{std::move(store), ""};
+}
+
+Result<Location> open_object(std::string_view url) {
+  YARD_ASSIGN(const std::string path, path_of_url(url));
+  const std::filesystem::path split(path);
+  const std::string name = split.filename().string();
+  if (auto valid = check_key(name); !valid)
+    return Error{Code::kInvalidArgument, fmt::format("'{}' does not name a file", url)};
+  const std::string parent = split.parent_path().string();
+  YARD_ASSIGN(std::shared_ptr<ObjectStore> store,
+              DirectoryStore::open(parent.empty() ? "." : parent));
+  return Location{std::move(store), name};
+}
+
+}  // namespace yard::storage
