@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "storage/beneath_internal.h"
 
@@ -129,6 +130,23 @@ TEST_F(DirectoryStoreTest, AFileRewrittenInPlaceChangesItsEtag) {
   write("root/k", "bbbbb");
   std::vector<std::byte> out(4);
   EXPECT_EQ(store_->get_range("k", before->etag, 0, out).error().code, Code::kCorrupt);
+}
+
+// Where a sync takes no time, several puts fall into one tick of the clock that stamps files; and a
+// file system may give a new file the inode of the one it replaced.
+TEST(DirectoryStoreInMemoryTest, QuickPutsHaveTimesOfTheirOwn) {
+  std::string path = "/dev/shm/yard-store-XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) GTEST_SKIP() << "no /dev/shm here";
+  auto store = DirectoryStore::open(path);
+  ASSERT_TRUE(store);
+  std::set<std::string> times;
+  for (int i = 0; i < 200; ++i) {
+    auto info = put_text(**store, "k", std::to_string(100 + i));
+    ASSERT_TRUE(info) << info.error().message;
+    times.insert(info->etag.substr(info->etag.rfind('-')));
+  }
+  fs::remove_all(path);
+  EXPECT_EQ(times.size(), 200U);
 }
 
 TEST_F(DirectoryStoreTest, NothingIsLeftOfTheStagingFolder) {
