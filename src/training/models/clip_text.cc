@@ -1,0 +1,131 @@
+#include "models/clip_text.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/sigmoid.h>
+
+#include <cmath>
+
+namespace yard::models {
+
+Result<ClipTextConfig> ClipTextConfig::parse(const Json& config, const std::string& what) {
+  ConfigReader reader(config, what);
+  ClipTextConfig c;
+  c.vocab_size = reader.integer("vocab_size", c.vocab_size);
+  c.hidden_size = reader.integer("hidden_size", c.hidden_size);
+  c.intermediate_size = reader.integer("intermediate_size", c.intermediate_size);
+  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers);
+  c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
+  c.max_position_embeddings = reader.integer("max_position_embeddings", c.max_position_embeddings);
+  c.layer_norm_eps = reader.number("layer_norm_eps", c.layer_norm_eps);
+  c.eos_token_id = reader.integer("eos_token_id", c.eos_token_id);
+  const std::string act = reader.text("hidden_act", "quick_gelu");
+  if (act != "quick_gelu" && act != "gelu") {
+    reader.fail("'hidden_act': " + act + " is not supported, only quick_gelu and gelu");
+  }
+  c.quick_gelu = act == "quick_gelu";
+  reader.fixed("attention_dropout", 0);
+  for (const char* key :
+       {"bos_token_id", "pad_token_id", "projection_dim", "initializer_factor", "initializer_range",
+        "dropout", "return_dict", "output_hidden_states", "output_attentions", "use_cache"}) {
+    reader.ignored(key);
+  }
+  if (c.vocab_size < 1 || c.hidden_size < 1 || c.intermediate_size < 1 || c.num_hidden_layers < 1 ||
+      c.num_hidden_layers > 256 || c.max_position_embeddings < 1) {
+    reader.fail("sizes must be at least 1");
+  } else if (c.num_attention_heads < 1 || c.hidden_size % c.num_attention_heads != 0) {
+    reader.fail("'hidden_size' is not a multiple of 'num_attention_heads'");
+  }
+  YARD_TRY(reader.finish());
+  return c;
+}
+
+namespace {
+
+// A Linear with CLIP's own initialisation: N(0, std^2), bias 0.
+struct ClipLinear {
+  ClipLinear(const Scope& scope, int64_t in, int64_t out, double std)
+      : weight(scope.add("weight", {out, in}, Init::kNormal, std)),
+        bias(scope.add("bias", {out}, Init::kZeros)) {}
+  at::Tensor operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }
+
+  at::Tensor weight, bias;
+};
+
+struct EncoderLayer {
+  EncoderLayer(const Scope& scope, const ClipTextConfig& c)
+      : q(scope / "self_attn" / "q_proj", c.hidden_size, c.hidden_size, in_std(c)),
+        k(scope / "self_attn" / "k_proj", c.hidden_size, c.hidden_size, in_std(c)),
+        v(scope / "self_attn" / "v_proj", c.hidden_size, c.hidden_size, in_std(c)),
+        out(scope / "self_attn" / "out_proj", c.hidden_size, c.hidden_size,
+            1 / std::sqrt(static_cast<double>(c.hidden_size))),
+        norm1(scope / "layer_norm1", c.hidden_size, c.layer_norm_eps),
+        fc1(scope / "mlp" / "fc1", c.hidden_size, c.intermediate_size,
+            1 / std::sqrt(2.0 * static_cast<double>(c.hidden_size))),
+        fc2(scope / "mlp" / "fc2", c.intermediate_size, c.hidden_size, in_std(c)),
+        norm2(scope / "layer_norm2", c.hidden_size, c.layer_norm_eps) {}
+
+  // Deeper models start smaller, so that the residual stream keeps its scale.
+  static double in_std(const ClipTextConfig& c) {
+    return 1 / std::sqrt(static_cast<double>(c.hidden_size) * 2 *
+                         static_cast<double>(c.num_hidden_layers));
+  }
+
+  at::Tensor operator()(const at::Tensor& x, const ClipTextConfig& c) const {
+    const at::Tensor a = norm1(x);
+    const at::Tensor h = x + out(attention(q(a), k(a), v(a), c.num_attention_heads, true));
+    const at::Tensor wide = fc1(norm2(h));
+    return h + fc2(c.quick_gelu ? wide * at::sigmoid(wide * 1.702) : at::gelu(wide));
+  }
+
+  ClipLinear q, k, v, out;
+  LayerNorm norm1;
+  ClipLinear fc1, fc2;
+  LayerNorm norm2;
+};
+
+}  // namespace
+
+struct ClipTextModel::Layers {
+  Layers(const Scope& root, const ClipTextConfig& c)
+      : tokens((root / "embeddings" / "token_embedding")
+                   .add("weight", {c.vocab_size, c.hidden_size}, Init::kNormal, 0.02)),
+        positions(
+            (root / "embeddings" / "position_embedding")
+                .add("weight", {c.max_position_embeddings, c.hidden_size}, Init::kNormal, 0.02)),
+        final_norm(root / "final_layer_norm", c.hidden_size, c.layer_norm_eps) {
+    for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
+      layers.emplace_back(root / "encoder" / "layers" / i, c);
+    }
+  }
+
+  at::Tensor tokens, positions;
+  LayerNorm final_norm;
+  std::vector<EncoderLayer> layers;
+};
+
+ClipTextModel::ClipTextModel(const ClipTextConfig& config, uint64_t seed)
+    : config_(config),
+      parameters_(seed),
+      layers_(std::make_unique<Layers>(Scope(parameters_) / "text_model", config_)) {}
+
+ClipTextModel::~ClipTextModel() = default;
+
+ClipTextOutput ClipTextModel::forward(const at::Tensor& input_ids) const {
+  const Layers& l = *layers_;
+  at::Tensor h = at::embedding(l.tokens, input_ids) + l.positions.slice(0, 0, input_ids.size(1));
+  for (const EncoderLayer& layer : l.layers) h = layer(h, config_);
+  h = l.final_norm(h);
+  // Old configs say eos_token_id 2 whatever the vocabulary: there the largest id is the end.
+  const at::Tensor is_end =
+      config_.eos_token_id == 2 ? input_ids : input_ids.eq(config_.eos_token_id).to(at::kInt);
+  const at::Tensor rows = at::arange(input_ids.size(0), input_ids.options());
+  return {h, h.index({rows, at::argmax(is_end, 1)})};
+}
+
+}  // namespace yard::models

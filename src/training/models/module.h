@@ -1,0 +1,64 @@
+// What a model is made of: parameters by name, and the layers that use them.
+//
+// Names, shapes and order are those of the reference implementation (diffusers, transformers), so
+// that weights travel as they are. A layer holds tensor handles; the ParameterList of its model
+// holds the same handles by name, so that loading, moving and training need no search.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace yard::models {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+enum class Init : uint8_t {
+  kUniformFanIn,  // U(-1/sqrt(fan_in), 1/sqrt(fan_in)): PyTorch's default of Linear and Conv2d
+  kNormal,        // N(0, scale^2)
+  kOnes,
+  kZeros,
+};
+
+// Where a model's constructor gets its parameters. Values are drawn from (seed, full name,
+// element), so that a parameter's start depends neither on the others nor on the machine.
+class ParameterList {
+ public:
+  explicit ParameterList(uint64_t seed) : seed_(seed) {}
+
+  // An f32 CPU leaf. `fan_in` and `scale` as Init needs them.
+  at::Tensor add(const std::string& name, at::IntArrayRef shape, Init init,
+                 double fan_in_or_scale = 1);
+
+  const std::vector<NamedTensor>& all() const { return all_; }
+
+ private:
+  uint64_t seed_;
+  std::vector<NamedTensor> all_;
+};
+
+// A dotted place in the ParameterList: scope("down_blocks", 0) / "resnets" ...
+class Scope {
+ public:
+  explicit Scope(ParameterList& list) : list_(&list) {}
+  Scope operator/(const std::string& name) const;
+  Scope operator/(int64_t index) const { return *this / std::to_string(index); }
+
+  at::Tensor add(const std::string& name, at::IntArrayRef shape, Init init,
+                 double fan_in_or_scale = 1) const;
+
+ private:
+  ParameterList* list_;
+  std::string prefix_;  // empty or ending in '.'
+};
+
+// The sum of elements over all parameters.
+int64_t parameter_count(const std::vector<NamedTensor>& parameters);
+void set_requires_grad(const std::vector<NamedTensor>& parameters, bool requires_grad);
+
+}  // namespace yard::models

@@ -1,0 +1,270 @@
+#include "models/unet_2d_condition.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/silu.h>
+
+#include "base/nearest_name.h"
+
+namespace yard::models {
+namespace {
+
+constexpr std::string_view kCross = "CrossAttn";
+
+bool has_attention(const std::string& block_type) {
+  return block_type.starts_with(kCross);
+}
+
+// The keys whose other values we do not have, at the value that diffusers writes by default.
+void read_fixed_keys(ConfigReader& reader) {
+  for (const char* key :
+       {"class_embed_type", "addition_embed_type", "encoder_hid_dim", "encoder_hid_dim_type",
+        "time_embedding_dim", "time_embedding_act_fn", "timestep_post_act", "time_cond_proj_dim",
+        "num_class_embeds", "projection_class_embeddings_input_dim",
+        "reverse_transformer_layers_per_block", "mid_block_only_cross_attention",
+        "cross_attention_norm", "addition_time_embed_dim"}) {
+    reader.fixed(key, nullptr);
+  }
+  for (const char* key : {"center_input_sample", "only_cross_attention", "dual_cross_attention",
+                          "resnet_skip_time_act", "class_embeddings_concat", "upcast_attention"}) {
+    reader.fixed(key, false);
+  }
+  reader.fixed("act_fn", "silu");
+  reader.fixed("dropout", 0);
+  reader.fixed("mid_block_scale_factor", 1);
+  reader.fixed("mid_block_type", "UNetMidBlock2DCrossAttn");
+  reader.fixed("resnet_time_scale_shift", "default");
+  reader.fixed("resnet_out_scale_factor", 1);
+  reader.fixed("time_embedding_type", "positional");
+  reader.fixed("attention_type", "default");
+  reader.fixed("conv_in_kernel", 3);
+  reader.fixed("conv_out_kernel", 3);
+  reader.ignored("addition_embed_type_num_heads");
+}
+
+void check_sizes(const UNetConfig& c, ConfigReader& reader) {
+  const size_t count = c.block_out_channels.size();
+  if (count == 0 || count > 8) reader.fail("'block_out_channels' must name 1 to 8 blocks");
+  if (c.down_block_types.size() != count || c.up_block_types.size() != count) {
+    reader.fail(
+        "'down_block_types' and 'up_block_types' must have as many entries as "
+        "'block_out_channels'");
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const std::string& down = c.down_block_types[i];
+    const std::string& up = c.up_block_types[i];
+    if (down != "DownBlock2D" && down != "CrossAttnDownBlock2D") {
+      reader.fail("'down_block_types': unknown '" + down + "'" +
+                  suggestion(down, {"DownBlock2D", "CrossAttnDownBlock2D"}));
+    }
+    if (up != "UpBlock2D" && up != "CrossAttnUpBlock2D") {
+      reader.fail("'up_block_types': unknown '" + up + "'" +
+                  suggestion(up, {"UpBlock2D", "CrossAttnUpBlock2D"}));
+    }
+    const int64_t channels = c.block_out_channels[i];
+    if (channels < 1 || channels > 65536 || c.norm.groups < 1 || channels % c.norm.groups != 0) {
+      reader.fail("'block_out_channels': " + std::to_string(channels) +
+                  " is not a multiple of 'norm_num_groups' " + std::to_string(c.norm.groups));
+    }
+    if (c.head_counts[i] < 1 || channels % c.head_counts[i] != 0) {
+      reader.fail("'attention_head_dim': " + std::to_string(channels) +
+                  " channels do not divide into " + std::to_string(c.head_counts[i]) + " heads");
+    }
+    if (c.layers_per_block[i] < 1 || c.layers_per_block[i] > 64 || c.transformer_layers[i] < 1 ||
+        c.transformer_layers[i] > 64) {
+      reader.fail("'layers_per_block' and 'transformer_layers_per_block' must be from 1 to 64");
+    }
+  }
+}
+
+}  // namespace
+
+Result<UNetConfig> UNetConfig::parse(const Json& config, const std::string& what) {
+  ConfigReader reader(config, what);
+  UNetConfig c;
+  if (config.contains("sample_size") && config["sample_size"].is_array()) {
+    reader.ignored("sample_size");  // [height, width]: metadata only
+  } else {
+    c.sample_size = reader.integer("sample_size", 64);
+  }
+  c.in_channels = reader.integer("in_channels", 4);
+  c.out_channels = reader.integer("out_channels", 4);
+  c.flip_sin_to_cos = reader.boolean("flip_sin_to_cos", true);
+  c.freq_shift = reader.number("freq_shift", 0);
+  const std::string cross_down = "CrossAttnDownBlock2D", cross_up = "CrossAttnUpBlock2D";
+  c.down_block_types =
+      reader.texts("down_block_types", {cross_down, cross_down, cross_down, "DownBlock2D"});
+  c.up_block_types = reader.texts("up_block_types", {"UpBlock2D", cross_up, cross_up, cross_up});
+  const size_t count = c.down_block_types.size();
+  c.block_out_channels = config.contains("block_out_channels")
+                             ? reader.integers("block_out_channels", count, 320)
+                             : std::vector<int64_t>{320, 640, 1280, 1280};
+  reader.ignored("block_out_channels");
+  c.layers_per_block = reader.integers("layers_per_block", count, 2);
+  // diffusers calls the number of heads "attention_head_dim" unless num_attention_heads is given.
+  const std::vector<int64_t> head_dims = reader.integers("attention_head_dim", count, 8);
+  c.head_counts = config.contains("num_attention_heads") && !config["num_attention_heads"].is_null()
+                      ? reader.integers("num_attention_heads", count, 8)
+                      : head_dims;
+  reader.ignored("num_attention_heads");
+  c.transformer_layers = reader.integers("transformer_layers_per_block", count, 1);
+  c.downsample_padding = reader.integer("downsample_padding", 1);
+  c.norm = {reader.integer("norm_num_groups", 32), reader.number("norm_eps", 1e-5)};
+  c.cross_attention_dim = reader.integer("cross_attention_dim", 1280);
+  c.use_linear_projection = reader.boolean("use_linear_projection", false);
+  read_fixed_keys(reader);
+  check_sizes(c, reader);
+  if (c.in_channels < 1 || c.out_channels < 1 || c.cross_attention_dim < 1) {
+    reader.fail("'in_channels', 'out_channels' and 'cross_attention_dim' must be at least 1");
+  }
+  YARD_TRY(reader.finish());
+  return c;
+}
+
+namespace {
+
+// One resolution: resnets, a transformer after each where the block attends, then a change of
+// resolution except at the last.
+struct Block {
+  std::vector<ResnetBlock> resnets;
+  std::vector<SpatialTransformer> attentions;  // empty or one per resnet
+  std::optional<Downsample> downsample;
+  std::optional<Upsample> upsample;
+};
+
+TransformerOptions transformer_of(const UNetConfig& c, size_t block) {
+  return {.heads = c.head_counts[block],
+          .depth = c.transformer_layers[block],
+          .context_width = c.cross_attention_dim,
+          .norm_groups = c.norm.groups,
+          .linear_projection = c.use_linear_projection};
+}
+
+}  // namespace
+
+struct UNet2DConditionModel::Layers {
+  Layers(const Scope& root, const UNetConfig& c)
+      : conv_in(root / "conv_in", c.in_channels, c.block_out_channels[0], 3, 1, 1),
+        time_1(root / "time_embedding" / "linear_1", c.block_out_channels[0], time_width(c)),
+        time_2(root / "time_embedding" / "linear_2", time_width(c), time_width(c)),
+        down(make_down(root / "down_blocks", c)),
+        mid_attention(root / "mid_block" / "attentions" / 0, c.block_out_channels.back(),
+                      transformer_of(c, c.block_out_channels.size() - 1)),
+        mid_1(root / "mid_block" / "resnets" / 0, c.block_out_channels.back(),
+              c.block_out_channels.back(), time_width(c), c.norm),
+        mid_2(root / "mid_block" / "resnets" / 1, c.block_out_channels.back(),
+              c.block_out_channels.back(), time_width(c), c.norm),
+        up(make_up(root / "up_blocks", c)),
+        norm_out(root / "conv_norm_out", c.norm.groups, c.block_out_channels[0], c.norm.eps),
+        conv_out(root / "conv_out", c.block_out_channels[0], c.out_channels, 3, 1, 1) {}
+
+  static int64_t time_width(const UNetConfig& c) { return 4 * c.block_out_channels[0]; }
+
+  static std::vector<Block> make_down(const Scope& scope, const UNetConfig& c) {
+    std::vector<Block> blocks(c.block_out_channels.size());
+    int64_t channels = c.block_out_channels[0];
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const Scope here = scope / static_cast<int64_t>(i);
+      const int64_t out = c.block_out_channels[i];
+      for (int64_t layer = 0; layer < c.layers_per_block[i]; ++layer) {
+        if (has_attention(c.down_block_types[i])) {
+          blocks[i].attentions.emplace_back(here / "attentions" / layer, out, transformer_of(c, i));
+        }
+        blocks[i].resnets.emplace_back(here / "resnets" / layer, channels, out, time_width(c),
+                                       c.norm);
+        channels = out;
+      }
+      if (i + 1 < blocks.size()) {
+        blocks[i].downsample.emplace(here / "downsamplers" / 0, out, c.downsample_padding);
+      }
+    }
+    return blocks;
+  }
+
+  // The channels that the way down leaves behind, in order; the way up takes them from the end.
+  static std::vector<int64_t> skip_channels(const UNetConfig& c) {
+    std::vector<int64_t> skips = {c.block_out_channels[0]};
+    for (size_t i = 0; i < c.block_out_channels.size(); ++i) {
+      const bool downsamples = i + 1 < c.block_out_channels.size();
+      skips.insert(skips.end(), c.layers_per_block[i] + (downsamples ? 1 : 0),
+                   c.block_out_channels[i]);
+    }
+    return skips;
+  }
+
+  static std::vector<Block> make_up(const Scope& scope, const UNetConfig& c) {
+    const size_t count = c.block_out_channels.size();
+    std::vector<Block> blocks(count);
+    std::vector<int64_t> skips = skip_channels(c);
+    int64_t channels = c.block_out_channels.back();
+    for (size_t i = 0; i < count; ++i) {
+      const Scope here = scope / static_cast<int64_t>(i);
+      const size_t mirrored = count - 1 - i;
+      const int64_t out = c.block_out_channels[mirrored];
+      for (int64_t layer = 0; layer < c.layers_per_block[mirrored] + 1; ++layer) {
+        if (has_attention(c.up_block_types[i])) {
+          blocks[i].attentions.emplace_back(here / "attentions" / layer, out,
+                                            transformer_of(c, mirrored));
+        }
+        blocks[i].resnets.emplace_back(here / "resnets" / layer, channels + skips.back(), out,
+                                       time_width(c), c.norm);
+        skips.pop_back();
+        channels = out;
+      }
+      if (i + 1 < count) blocks[i].upsample.emplace(here / "upsamplers" / 0, out);
+    }
+    return blocks;
+  }
+
+  Conv2d conv_in;
+  Linear time_1, time_2;
+  std::vector<Block> down;
+  SpatialTransformer mid_attention;
+  ResnetBlock mid_1, mid_2;
+  std::vector<Block> up;
+  GroupNorm norm_out;
+  Conv2d conv_out;
+};
+
+UNet2DConditionModel::UNet2DConditionModel(const UNetConfig& config, uint64_t seed)
+    : config_(config),
+      parameters_(seed),
+      layers_(std::make_unique<Layers>(Scope(parameters_), config_)) {}
+
+UNet2DConditionModel::~UNet2DConditionModel() = default;
+
+at::Tensor UNet2DConditionModel::forward(const at::Tensor& sample, const at::Tensor& timestep,
+                                         const at::Tensor& context) const {
+  const Layers& l = *layers_;
+  at::Tensor time = timestep_embedding(timestep, config_.block_out_channels[0],
+                                       config_.flip_sin_to_cos, config_.freq_shift)
+                        .to(sample.scalar_type());
+  // Every block starts from SiLU of the embedding: do it once.
+  time = at::silu(l.time_2(at::silu(l.time_1(time))));
+
+  at::Tensor h = l.conv_in(sample);
+  std::vector<at::Tensor> skips = {h};
+  for (const Block& block : l.down) {
+    for (size_t i = 0; i < block.resnets.size(); ++i) {
+      h = block.resnets[i](h, time);
+      if (!block.attentions.empty()) h = block.attentions[i](h, context);
+      skips.push_back(h);
+    }
+    if (block.downsample) {
+      h = (*block.downsample)(h);
+      skips.push_back(h);
+    }
+  }
+  h = l.mid_2(l.mid_attention(l.mid_1(h, time), context), time);
+  for (const Block& block : l.up) {
+    for (size_t i = 0; i < block.resnets.size(); ++i) {
+      h = block.resnets[i](at::cat({h, skips.back()}, 1), time);
+      skips.pop_back();
+      if (!block.attentions.empty()) h = block.attentions[i](h, context);
+    }
+    if (block.upsample) h = (*block.upsample)(h);
+  }
+  return l.conv_out(at::silu(l.norm_out(h)));
+}
+
+}  // namespace yard::models
