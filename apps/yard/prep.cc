@@ -11,7 +11,10 @@
 #include "base/units.h"
 #include "commands.h"
 #include "images/picture.h"
+#include "prep/captions.h"
 #include "prep/emoji_pictures.h"
+#include "storage/object_store.h"
+#include "text/bpe_trainer.h"
 #include "text/clip_tokenizer.h"
 
 namespace yard::app {
@@ -52,6 +55,44 @@ void add_emoji(CLI::App& prep, Context& context) {
   command->add_option("--threads", options->thread_count)->check(CLI::Range(1, 256));
   command->callback([options, &context] {
     context.action = [options, &context] { return run_emoji(*options, context.stop); };
+  });
+}
+
+struct TokenizerOptions {
+  std::string source;
+  std::string out_dir;
+  std::string caption_member = "txt";
+  text::BpeOptions bpe;
+};
+
+Status run_tokenizer(const TokenizerOptions& options, const StopToken& stop) {
+  const auto start = Clock::real().now();
+  YARD_ASSIGN(const storage::Location source, storage::open_directory(options.source));
+  YARD_ASSIGN(const std::vector<std::string> captions,
+              prep::read_captions(*source.store, source.key, options.caption_member, stop));
+  YARD_ASSIGN(const text::ClipVocabulary vocabulary, text::train_clip_bpe(captions, options.bpe));
+  YARD_TRY(text::save_clip_vocabulary(vocabulary, options.out_dir));
+  fmt::print("{} tokens, {} merges from {} captions in {}, {}\n", vocabulary.tokens.size(),
+             vocabulary.merges.size(), captions.size(), options.out_dir,
+             format_duration(Clock::real().now() - start));
+  return Ok{};
+}
+
+void add_tokenizer(CLI::App& prep, Context& context) {
+  auto options = std::make_shared<TokenizerOptions>();
+  CLI::App* command = prep.add_subcommand(
+      "tokenizer", "train a CLIP tokenizer on the captions of shards or of a folder of .txt files");
+  command->add_option("SOURCE_DIR", options->source)->required();
+  command->add_option("OUT_DIR", options->out_dir)->required();
+  command
+      ->add_option("--vocab-size", options->bpe.vocab_size,
+                   "tokens; fewer when nothing is left to merge")
+      ->check(CLI::Range(514, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--captions", options->caption_member, "the captions' extension")
+      ->capture_default_str();
+  command->callback([options, &context] {
+    context.action = [options, &context] { return run_tokenizer(*options, context.stop); };
   });
 }
 
@@ -143,6 +184,7 @@ void add_prep_commands(CLI::App& app, Context& context) {
   CLI::App* prep = app.add_subcommand("prep", "make captioned pictures and tokenizers");
   prep->require_subcommand(1);
   add_emoji(*prep, context);
+  add_tokenizer(*prep, context);
   add_tokens(*prep, context);
   add_picture(*prep, context);
 }
