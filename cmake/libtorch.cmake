@@ -19,10 +19,11 @@ execute_process(
 if(NOT torch_rc EQUAL 0)
   message(FATAL_ERROR "no torch in ${TORCH_PYTHON}: run 'make setup', or set TORCH_PYTHON=/path/to/python of an environment with torch")
 endif()
-find_library(TORCH_CPU_LIBRARY torch_cpu PATHS ${TORCH_DIR}/lib NO_DEFAULT_PATH REQUIRED)
-find_library(TORCH_C10_LIBRARY c10 PATHS ${TORCH_DIR}/lib NO_DEFAULT_PATH REQUIRED)
-find_library(TORCH_CUDA_LIBRARY torch_cuda PATHS ${TORCH_DIR}/lib NO_DEFAULT_PATH)
-find_library(TORCH_C10_CUDA_LIBRARY c10_cuda PATHS ${TORCH_DIR}/lib NO_DEFAULT_PATH)
+# NO_CACHE: another TORCH_PYTHON in the same build folder must find its own.
+find_library(TORCH_CPU_LIBRARY torch_cpu PATHS ${TORCH_DIR}/lib NO_DEFAULT_PATH NO_CACHE REQUIRED)
+find_library(TORCH_C10_LIBRARY c10 PATHS ${TORCH_DIR}/lib NO_DEFAULT_PATH NO_CACHE REQUIRED)
+find_library(TORCH_CUDA_LIBRARY torch_cuda PATHS ${TORCH_DIR}/lib NO_DEFAULT_PATH NO_CACHE)
+find_library(TORCH_C10_CUDA_LIBRARY c10_cuda PATHS ${TORCH_DIR}/lib NO_DEFAULT_PATH NO_CACHE)
 
 add_library(yard_torch INTERFACE)
 target_include_directories(yard_torch SYSTEM INTERFACE ${TORCH_DIR}/include ${TORCH_DIR}/include/torch/csrc/api/include)
