@@ -1,0 +1,47 @@
+// A model as a folder: config.json and one safetensors file, as diffusers and transformers keep it.
+//
+// "_class_name" (diffusers) or "architectures" (transformers) chooses the class: a new model is
+// one class and one line of the table in model_folder.cc.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "models/autoencoder_kl.h"
+#include "models/clip_text.h"
+#include "models/unet_2d_condition.h"
+
+namespace yard::models {
+
+enum class ModelKind { kUNet, kAutoencoder, kClipText };
+
+// The folder's config.json; kNotFound, kInvalidArgument as they come.
+Result<Json> read_config(const std::string& folder);
+// By "_class_name", "architectures" or "model_type".
+Result<ModelKind> kind_of(const Json& config, const std::string& what);
+
+Result<std::unique_ptr<UNet2DConditionModel>> load_unet(const std::string& folder);
+Result<std::unique_ptr<AutoencoderKL>> load_autoencoder(const std::string& folder);
+Result<std::unique_ptr<ClipTextModel>> load_clip_text(const std::string& folder);
+
+// Copies `from` into the parameters of the same name, converting the dtype. kInvalidArgument names
+// the first tensor that is missing, of another shape, or not a parameter; `what` names the source.
+Status copy_parameters(const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to,
+                       const std::string& what);
+
+// Writes config.json (with the class's name added) and the weights file that the reference looks
+// for. `config`: the keys the model was made from. The folder is made where it is missing.
+Status save_model(const std::string& folder, ModelKind kind, Json config,
+                  const std::vector<NamedTensor>& parameters);
+
+// Runs one forward pass of the model in `folder` on the tensors of `in_path`, named as the
+// reference model's arguments, and writes its outputs to `out_path`:
+//   UNet2DConditionModel  sample, timestep, encoder_hidden_states -> sample
+//   AutoencoderKL         sample -> latent_mean, latent_logvar, sample (decoded mean)
+//   CLIPTextModel         input_ids -> last_hidden_state, pooler_output
+Status forward_file(const std::string& folder, const std::string& in_path,
+                    const std::string& out_path);
+
+}  // namespace yard::models
