@@ -1,0 +1,44 @@
+// ShardReader: any sample of a shard by one ranged read, every byte checked.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shards/shard_index.h"
+#include "storage/object_store.h"
+
+namespace yard::shards {
+
+// Thread-safe: reading changes nothing.
+class ShardReader {
+ public:
+  // A sample's members are read at once, so their bytes together have a limit.
+  static constexpr uint64_t kReadBytesMax = uint64_t{1} << 30;
+
+  // Opens the shard and its index, see open_index(). `store` must outlive the reader.
+  static Result<ShardReader> open(storage::ObjectStore& store, std::string_view shard_key);
+  ShardReader(storage::ObjectStore& store, OpenedIndex opened);
+
+  const ShardIndex& index() const { return opened_.index; }
+  const storage::ObjectInfo& shard() const { return opened_.shard; }
+  IndexSource index_source() const { return opened_.source; }
+
+  // The contents of `wanted`, members of that sample in shard order, as views into `buffer`, which
+  // grows as needed. kCorrupt, naming shard, offset and member: the shard changed, or a checksum is
+  // wrong. kExhausted: more than kReadBytesMax from the first wanted byte to the last.
+  using Contents = std::vector<std::span<const std::byte>>;
+  Result<Contents> read(uint64_t sample, std::span<const ShardIndex::Member> wanted,
+                        std::vector<std::byte>& buffer) const;
+
+  // "file:///data/a.tar: offset 512: sample 'x'": where a sample is, for messages.
+  std::string where(uint64_t sample) const;
+
+ private:
+  storage::ObjectStore* store_;
+  OpenedIndex opened_;
+};
+
+}  // namespace yard::shards
