@@ -55,6 +55,14 @@ bool is_buffer(const std::string& name) {
   return name.ends_with("position_ids");
 }
 
+// transformers 5 dropped the "text_model." that every earlier file has.
+void add_clip_prefix(std::vector<NamedTensor>& tensors) {
+  constexpr std::string_view kPrefix = "text_model.";
+  for (NamedTensor& t : tensors) {
+    if (!t.name.starts_with(kPrefix)) t.name.insert(0, kPrefix);
+  }
+}
+
 template <typename Model, typename Config>
 Result<std::unique_ptr<Model>> load(const std::string& folder, ModelKind kind) {
   YARD_ASSIGN(const Json json, read_config(folder));
@@ -69,7 +77,8 @@ Result<std::unique_ptr<Model>> load(const std::string& folder, ModelKind kind) {
   return tensor::guard_torch("loading " + folder, [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Model>(config, 0);
     const std::string path = folder + "/" + std::string(entry_of(kind).weights_file);
-    YARD_ASSIGN(const SafetensorsFile file, read_safetensors(path));
+    YARD_ASSIGN(SafetensorsFile file, read_safetensors(path));
+    if (kind == ModelKind::kClipText) add_clip_prefix(file.tensors);
     YARD_TRY(copy_parameters(file.tensors, model->parameters(), path));
     return model;
   });
