@@ -93,7 +93,7 @@ install_packages() {
     "  apt-get install --no-install-recommends ${missing[*]}"
   apt=("$prefix" DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
   run_logged "package lists" "${apt[@]}" update
-  run_logged "installing ${#missing[@]} system packages" \
+  run_logged "system packages: ${#missing[@]} to install" \
     "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
 }
 
