@@ -52,8 +52,10 @@ class Group {
   virtual int size() const = 0;  // at least 1
 
   // Replaces `inout` on every rank by the reduction over all ranks. The order of additions depends
-  // only on size() and the element count: every rank gets the same bits, and a rerun too. kBF16 and
-  // kF16 are accumulated in f32. Sizes are multiples of the element size.
+  // only on the element count and on which ranks share a host: every rank gets the same bits, and a
+  // rerun too. On one host it is the order of ranks. kBF16 and kF16 are accumulated in f32, whole
+  // numbers wrap around, averages of them are cut to whole; kMin and kMax spread NaN. Sizes are
+  // multiples of the element size.
   [[nodiscard]] virtual std::unique_ptr<Work> all_reduce(std::span<std::byte> inout, DType dtype,
                                                          ReduceOp op) = 0;
   // `out` of rank r = elements of chunk r of the reduction; in.size() == out.size() * size().

@@ -1,0 +1,72 @@
+#include "collective/call_internal.h"
+
+#include <fmt/format.h>
+
+namespace yard::collective {
+namespace {
+
+std::string_view name_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::kAllReduce:
+      return "all_reduce";
+    case CallKind::kReduceScatter:
+      return "reduce_scatter";
+    case CallKind::kAllGather:
+      return "all_gather";
+    case CallKind::kBroadcast:
+      return "broadcast";
+    case CallKind::kBarrier:
+      return "barrier";
+    case CallKind::kAllocate:
+      return "allocate";
+  }
+  return "unknown call";  // the bytes came from another process
+}
+
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kAverage:
+      return "average";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+  }
+  return "unknown op";
+}
+
+}  // namespace
+
+bool same_call(const CallRecord& a, const CallRecord& b) {
+  return a.sequence == b.sequence && a.size_bytes == b.size_bytes && a.root == b.root &&
+         a.kind == b.kind && a.dtype == b.dtype && a.op == b.op;
+}
+
+std::string describe(const CallRecord& call) {
+  std::string text = fmt::format("{} #{}", name_of(call.kind), call.sequence);
+  switch (call.kind) {
+    case CallKind::kAllReduce:
+    case CallKind::kReduceScatter:
+      return text + fmt::format(" ({}, {}, {} bytes)",
+                                call.dtype <= DType::kU8 ? to_string(call.dtype) : "unknown type",
+                                name_of(call.op), call.size_bytes);
+    case CallKind::kBroadcast:
+      return text + fmt::format(" (root {}, {} bytes)", call.root, call.size_bytes);
+    case CallKind::kAllGather:
+    case CallKind::kAllocate:
+      return text + fmt::format(" ({} bytes)", call.size_bytes);
+    case CallKind::kBarrier:
+      break;
+  }
+  return text;
+}
+
+Error mismatch(const CallRecord& a, const CallRecord& b) {
+  return {Code::kInvalidArgument,
+          fmt::format("ranks call different operations: rank {} {}, rank {} {}", a.rank,
+                      describe(a), b.rank, describe(b))};
+}
+
+}  // namespace yard::collective

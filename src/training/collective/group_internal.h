@@ -1,0 +1,64 @@
+// The Group that connect() returns: a queue of operations and the thread that runs them.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "collective/collective.h"
+#include "collective/control_internal.h"
+#include "collective/operations_internal.h"
+
+namespace yard::collective {
+
+// Runs operations in the order of issue, each once, one at a time: on its own thread, or on a
+// thread that waits for one of them anyway, which spares that thread a wake-up.
+class OperationQueue {
+ public:
+  using Run = std::function<Status(Operation&)>;
+  explicit OperationQueue(Run run);
+  ~OperationQueue() { close(); }
+
+  // Blocks while 4096 are pending.
+  void push(std::shared_ptr<Operation> operation);
+  Status wait(Operation& operation);
+  bool idle() const;  // nothing pending or running
+  // Waits for the one that runs; those not yet begun get kCancelled, as do all later ones.
+  void close();
+  double wait_seconds() const { return wait_seconds_.load(std::memory_order_relaxed); }
+
+ private:
+  void run_thread();
+  void run_front(std::unique_lock<std::mutex>& lock);
+
+  const Run run_;
+  mutable std::mutex mutex_;
+  std::condition_variable issued_;    // something to run, for the thread
+  std::condition_variable finished_;  // one was run
+  std::deque<std::shared_ptr<Operation>> pending_;
+  bool running_ = false;
+  bool closed_ = false;
+  std::atomic<double> wait_seconds_ = 0;
+  std::thread thread_;
+};
+
+// The parts of a connected rank, in the order in which they are made.
+struct Connected {
+  Topology topology;
+  std::chrono::milliseconds operation_timeout{};
+  std::unique_ptr<Failure> failure;
+  std::unique_ptr<Control> control;
+  TeamPlace place;
+  TeamSockets team_sockets;
+  std::unique_ptr<Team> team;
+  std::unique_ptr<Ring> ring;  // leaders of several hosts
+};
+
+std::unique_ptr<Group> make_group(Connected connected);
+
+}  // namespace yard::collective

@@ -1,0 +1,152 @@
+#include "collective/rendezvous.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "base/file.h"
+#include "base/ids.h"
+#include "collective/group_internal.h"
+#include "collective/membership_internal.h"
+
+namespace yard::collective {
+namespace {
+
+constexpr int kWorldSizeMax = 4096;
+constexpr size_t kNameBytesMax = 256;
+
+Status check(const RendezvousOptions& options) {
+  const auto refuse = [](std::string message) {
+    return Error{Code::kInvalidArgument, std::move(message)};
+  };
+  if (options.world_size < 1 || options.world_size > kWorldSizeMax)
+    return refuse(
+        fmt::format("world size {} is not in [1, {}]", options.world_size, kWorldSizeMax));
+  if (options.rank < 0 || options.rank >= options.world_size)
+    return refuse(fmt::format("rank {} in a world of {}", options.rank, options.world_size));
+  if (options.world_size > 1 && options.master_port == 0)
+    return refuse("the master port must be given");
+  if (options.run_id.size() > kNameBytesMax || options.host_identity.size() > kNameBytesMax)
+    return refuse(fmt::format("run id or host identity is longer than {} bytes", kNameBytesMax));
+  if (options.connect_timeout.count() <= 0 || options.operation_timeout.count() <= 0)
+    return refuse("timeouts must be positive");
+  return Ok{};
+}
+
+// Ranks that agree in all of this can map each other's memory and meet on an abstract socket. One
+// that cannot tell who it is shares with nobody.
+std::string identity_of_this_host() {
+  auto boot_id = read_file("/proc/sys/kernel/random/boot_id", 4096);
+  if (!boot_id) return random_name(32);
+  std::string identity = *boot_id + fmt::format(" uid {}", ::geteuid());
+  for (const char* name : {"ipc", "net"}) {
+    std::array<char, 64> link{};
+    const std::string path = fmt::format("/proc/self/ns/{}", name);
+    if (::readlink(path.c_str(), link.data(), link.size() - 1) <= 0) return random_name(32);
+    identity += fmt::format(" {}", link.data());
+  }
+  return identity;
+}
+
+Topology topology_of(const RendezvousOptions& options, const Welcome& welcome) {
+  Topology topology;
+  topology.rank = options.rank;
+  topology.size = options.world_size;
+  for (const Host& host : welcome.hosts) topology.hosts.push_back(host.ranks);
+  topology.host_index = topology.host_of(options.rank);
+  return topology;
+}
+
+TeamPlace place_of(const Topology& topology) {
+  TeamPlace place;
+  place.ranks = topology.hosts[topology.host_index];
+  while (place.ranks[place.index] != topology.rank) ++place.index;
+  place.alone = topology.hosts.size() == 1;
+  place.world_size = topology.size;
+  return place;
+}
+
+Status make_team(Connected& parts, Membership& membership, const Patience& patience) {
+  const TeamDoor door{.listener = std::move(membership.doors.team),
+                      .leader_name = membership.welcome.hosts[parts.topology.host_index].team_name,
+                      .session = membership.welcome.session};
+  YARD_ASSIGN(parts.team_sockets, connect_team(parts.place, door, patience));
+  YARD_ASSIGN(SharedMemory segment, share_memory(parts.place, parts.team_sockets,
+                                                 Team::segment_bytes(parts.place), patience));
+  parts.team = std::make_unique<Team>(parts.place, std::move(segment), *parts.failure,
+                                      parts.operation_timeout);
+  return Ok{};
+}
+
+Status make_ring(Connected& parts, Membership& membership, const Patience& patience) {
+  if (parts.place.index != 0 || parts.place.alone) return Ok{};
+  RingPlace place;
+  for (const auto& ranks : parts.topology.hosts) place.leaders.push_back(ranks[0]);
+  place.index = parts.topology.host_index;
+  const Host& next = membership.welcome.hosts[(place.index + 1) % place.size()];
+  const RingDoor door{.listener = std::move(membership.doors.data),
+                      .next_address = next.data_address,
+                      .next_port = next.data_port,
+                      .session = membership.welcome.session};
+  YARD_ASSIGN(RingSockets sockets, connect_ring(place, door, patience));
+  parts.ring = std::make_unique<Ring>(std::move(place), std::move(sockets), *parts.failure,
+                                      parts.operation_timeout);
+  return Ok{};
+}
+
+// A process of our host is watched by those who have a connection to it in the team: the leader by
+// all, the others by the leader.
+void watch_processes(Connected& parts) {
+  for (size_t i = 0; i < parts.team_sockets.size(); ++i) {
+    if (!parts.team_sockets[i].valid()) continue;
+    const int pid = peer_process(parts.team_sockets[i].get()).pid;
+    if (pid == ::getpid()) continue;  // ranks as threads
+    UniqueFd pidfd = open_pidfd(pid);
+    if (!pidfd.valid()) continue;
+    const int peer_rank = parts.place.index == 0 ? parts.place.ranks[i] : parts.place.ranks[0];
+    parts.control->watch(peer_rank, std::move(pidfd), [team = parts.team.get(), peer_rank] {
+      team->adopt_abort();
+      return team->has_left(peer_rank);
+    });
+  }
+}
+
+Status connect_parts(Connected& parts, Membership& membership, const Patience& patience) {
+  YARD_TRY(make_team(parts, membership, patience));
+  YARD_TRY(make_ring(parts, membership, patience));
+  watch_processes(parts);
+  return parts.control->all_ready(patience);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Group>> connect(const RendezvousOptions& options, const StopToken& stop) {
+  YARD_TRY(check(options));
+  if (options.world_size == 1) return single_rank_group();
+  Patience patience{.deadline = std::chrono::steady_clock::now() + options.connect_timeout,
+                    .stop = stop};
+  const std::string identity =
+      options.host_identity.empty() ? identity_of_this_host() : options.host_identity;
+  YARD_ASSIGN(Membership membership, options.rank == 0 ? gather_members(options, identity, patience)
+                                                       : join_members(options, identity, patience));
+  Connected parts;
+  parts.operation_timeout = options.operation_timeout;
+  parts.topology = topology_of(options, membership.welcome);
+  parts.place = place_of(parts.topology);
+  parts.failure = std::make_unique<Failure>();
+  parts.control =
+      std::make_unique<Control>(options.rank, std::move(membership.sockets), *parts.failure);
+  patience.failure = parts.failure.get();
+  if (auto status = connect_parts(parts, membership, patience); !status) {
+    // The peers learn why before our connections close.
+    const Error error = parts.failure->report_after(
+        {}, std::move(status).error().while_(fmt::format("rank {} connecting", options.rank)));
+    parts.control->stop();
+    parts.failure->remove_listeners();
+    return error;
+  }
+  return make_group(std::move(parts));
+}
+
+}  // namespace yard::collective

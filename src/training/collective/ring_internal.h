@@ -1,0 +1,76 @@
+// Ring: the leaders of all hosts, each connected by TCP to the next and the one before.
+//
+// Blocking, for one thread at a time (the leader's operation thread). Every step waits for the
+// neighbours at most operation_timeout. After an Error, which is reported to the Failure, the ring
+// is unusable.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "collective/call_internal.h"
+#include "collective/element_internal.h"
+#include "collective/failure_internal.h"
+#include "collective/socket_internal.h"
+
+namespace yard::collective {
+
+struct RingPlace {
+  std::vector<int> leaders;  // ranks, in ring order
+  size_t index = 0;          // ours
+  size_t size() const { return leaders.size(); }
+};
+
+struct RingSockets {
+  UniqueFd next;
+  UniqueFd previous;
+};
+
+class Ring {
+ public:
+  Ring(RingPlace place, RingSockets sockets, Failure& failure,
+       std::chrono::milliseconds operation_timeout);
+
+  size_t size() const { return place_.size(); }
+  size_t index() const { return place_.index; }
+
+  // All leaders have come, with the same call; kInvalidArgument names two that differ.
+  Status agree(const CallRecord& call);
+  // inout = reduction over the leaders, elements in the wide form of `dtype`.
+  Status all_reduce(const CallRecord& call, std::byte* inout, size_t element_count);
+  // blocks[i] is leader i's; ours is there already.
+  Status all_gather(const CallRecord& call, std::span<const std::span<std::byte>> blocks);
+  // From the leader `root_index` to all.
+  Status broadcast(const CallRecord& call, std::span<std::byte> inout, size_t root_index);
+
+ private:
+  // Sends and receives at once, so that no size can fill both directions and stop.
+  Status exchange(const CallRecord& call, std::span<const std::byte> out, std::span<std::byte> in);
+  Status move_some(const CallRecord& call, std::span<const std::byte>& out,
+                   std::span<std::byte>& in, bool* moved);
+  Error lost(const CallRecord& call, size_t leader_index, int error);
+  size_t next_index() const { return (place_.index + 1) % size(); }
+  size_t previous_index() const { return (place_.index + size() - 1) % size(); }
+
+  const RingPlace place_;
+  RingSockets sockets_;
+  Failure& failure_;
+  const std::chrono::milliseconds operation_timeout_;
+  std::vector<std::byte> scratch_;
+};
+
+struct RingDoor {
+  UniqueFd listener;
+  std::string next_address;
+  uint16_t next_port = 0;
+  std::string session;
+};
+// Connects to the next leader and takes the connection of the one before.
+Result<RingSockets> connect_ring(const RingPlace& place, const RingDoor& door,
+                                 const Patience& patience);
+
+}  // namespace yard::collective

@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "collective/operations_internal.h"
+#include "collective/share_plan_internal.h"
+
+namespace yard::collective {
+namespace {
+
+constexpr size_t kLineBytes = 64;
+
+void copy_bytes(std::byte* to, const std::byte* from, size_t size_bytes) {
+  if (size_bytes > 0 && to != from) std::memmove(to, from, size_bytes);
+}
+
+}  // namespace
+
+size_t Topology::host_of(int rank) const {
+  for (size_t host = 0; host < hosts.size(); ++host)
+    if (std::binary_search(hosts[host].begin(), hosts[host].end(), rank)) return host;
+  YARD_UNREACHABLE();
+}
+
+template <typename Step>
+Status SpanningOperations::on_leader(const Operation& operation, Step step) {
+  YARD_TRY(team_.barrier(operation.call));
+  if (ring_ != nullptr) YARD_TRY(step(*ring_));
+  return team_.barrier(operation.call, WaitFor::kOtherHosts);
+}
+
+// All ranks of all hosts have come, with the same call.
+Status SpanningOperations::start(const Operation& operation) {
+  team_.record(team_.index(), operation.call.sequence) = operation.call;
+  YARD_TRY(local_.begin(operation));
+  if (ring_ != nullptr) YARD_TRY(ring_->agree(operation.call));
+  return team_.barrier(operation.call, WaitFor::kOtherHosts);
+}
+
+Status SpanningOperations::run(Operation& operation) {
+  YARD_TRY(start(operation));
+  switch (operation.call.kind) {
+    case CallKind::kAllReduce:
+    case CallKind::kReduceScatter:
+      return reduce(operation);
+    case CallKind::kAllGather:
+      return all_gather(operation);
+    case CallKind::kBroadcast:
+      return broadcast(operation);
+    case CallKind::kBarrier:
+    case CallKind::kAllocate:
+      return Ok{};  // start() was all
+  }
+  YARD_UNREACHABLE();
+}
+
+Status SpanningOperations::reduce_chunk(const Operation& operation, size_t begin, size_t count) {
+  const CallRecord& call = operation.call;
+  const size_t element_bytes = size_bytes_of(call.dtype);
+  const size_t wide_bytes = size_bytes_of(wide_of(call.dtype));
+  copy_bytes(team_.stage(team_.index()), operation.in.data() + begin * element_bytes,
+             count * element_bytes);
+  YARD_TRY(team_.barrier(call));
+  const Share own = share_of(count, team_.size(), team_.index(), kLineBytes / element_bytes);
+  std::vector<const std::byte*> srcs;
+  for (size_t peer = 0; peer < team_.size(); ++peer)
+    srcs.push_back(team_.stage(peer) + own.begin_index * element_bytes);
+  const std::array<std::byte*, 1> dsts{team_.result() + own.begin_index * wide_bytes};
+  collective::reduce({.dtype = call.dtype, .op = call.op, .to = Form::kWide}, dsts, srcs,
+                     own.count);
+  return on_leader(operation,
+                   [&](Ring& ring) { return ring.all_reduce(call, team_.result(), count); });
+}
+
+// all_reduce wants every chunk back, reduce_scatter what overlaps its own share of the elements.
+Status SpanningOperations::reduce(Operation& operation) {
+  const CallRecord& call = operation.call;
+  const size_t element_bytes = size_bytes_of(call.dtype);
+  const size_t wide_bytes = size_bytes_of(wide_of(call.dtype));
+  const size_t element_count = operation.in.size() / element_bytes;
+  const size_t wanted_count = operation.out.size() / element_bytes;
+  const size_t wanted_begin = call.kind == CallKind::kReduceScatter
+                                  ? wanted_count * static_cast<size_t>(topology_.rank)
+                                  : 0;
+  const size_t chunk_count_max =
+      std::min(kStageBytes / element_bytes, team_.result_bytes() / wide_bytes);
+  const size_t divisor =
+      call.op == ReduceOp::kAverage ? static_cast<size_t>(topology_.size) : size_t{1};
+  for (size_t begin = 0; begin < element_count; begin += chunk_count_max) {
+    const size_t count = std::min(chunk_count_max, element_count - begin);
+    YARD_TRY(reduce_chunk(operation, begin, count));
+    const Share wanted = overlap_of(begin, count, wanted_begin, wanted_count);
+    if (wanted.count == 0) continue;
+    const std::array<std::byte*, 1> dsts{operation.out.data() +
+                                         (wanted.begin_index - wanted_begin) * element_bytes};
+    const std::array<const std::byte*, 1> srcs{team_.result() +
+                                               (wanted.begin_index - begin) * wide_bytes};
+    // The next chunk's result is written after a barrier that we have not reached yet.
+    collective::reduce(
+        {.dtype = call.dtype, .op = ReduceOp::kSum, .from = Form::kWide, .divisor = divisor}, dsts,
+        srcs, wanted.count);
+  }
+  return Ok{};
+}
+
+Status SpanningOperations::all_gather(Operation& operation) {
+  const CallRecord& call = operation.call;
+  const size_t size_bytes = operation.in.size();
+  const size_t room_bytes =
+      std::min(kStageBytes, team_.result_bytes() / static_cast<size_t>(topology_.size));
+  for (size_t begin = 0; begin < size_bytes; begin += room_bytes) {
+    const size_t count = std::min(room_bytes, size_bytes - begin);
+    copy_bytes(team_.stage(team_.index()), operation.in.data() + begin, count);
+    YARD_TRY(on_leader(operation, [&](Ring& ring) -> Status {
+      // The pieces of a host's ranks side by side, host after host.
+      std::vector<std::span<std::byte>> blocks;
+      std::byte* at = team_.result();
+      for (const auto& ranks : topology_.hosts) {
+        blocks.emplace_back(at, ranks.size() * count);
+        at += ranks.size() * count;
+      }
+      for (size_t peer = 0; peer < team_.size(); ++peer)
+        copy_bytes(blocks[topology_.host_index].data() + peer * count, team_.stage(peer), count);
+      return ring.all_gather(call, blocks);
+    }));
+    const std::byte* from = team_.result();
+    for (const auto& ranks : topology_.hosts) {
+      for (const int rank : ranks) {
+        copy_bytes(operation.out.data() + static_cast<size_t>(rank) * size_bytes + begin, from,
+                   count);
+        from += count;
+      }
+    }
+  }
+  return Ok{};
+}
+
+Status SpanningOperations::broadcast(Operation& operation) {
+  const CallRecord& call = operation.call;
+  const bool is_root = call.root == topology_.rank;
+  const size_t root_host = topology_.host_of(call.root);
+  const size_t size_bytes = operation.out.size();
+  // Two halves in turn: the root fills one while its team still reads the other.
+  const size_t room_bytes = team_.result_bytes() / 2 / kLineBytes * kLineBytes;
+  size_t half = 0;
+  for (size_t begin = 0; begin < size_bytes; begin += room_bytes, half = 1 - half) {
+    const size_t count = std::min(room_bytes, size_bytes - begin);
+    std::byte* const result = team_.result() + half * room_bytes;
+    if (is_root) copy_bytes(result, operation.out.data() + begin, count);
+    YARD_TRY(on_leader(operation, [&](Ring& ring) {
+      return ring.broadcast(call, std::span(result, count), root_host);
+    }));
+    if (!is_root) copy_bytes(operation.out.data() + begin, result, count);
+  }
+  return Ok{};
+}
+
+}  // namespace yard::collective

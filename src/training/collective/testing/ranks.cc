@@ -1,0 +1,63 @@
+#include "collective/testing/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+
+#include "collective/socket_internal.h"
+
+namespace yard::collective {
+
+uint16_t free_port() {
+  auto listener = listen_tcp("127.0.0.1", 0);
+  YARD_CHECK(listener.has_value());
+  return local_port(listener->get());
+}
+
+std::vector<std::string> one_host(size_t count) {
+  return std::vector<std::string>(count, "host");
+}
+
+std::vector<RendezvousOptions> options_for(const std::vector<std::string>& hosts) {
+  const uint16_t port = free_port();
+  std::vector<RendezvousOptions> all;
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    RendezvousOptions options;
+    options.rank = static_cast<int>(rank);
+    options.world_size = static_cast<int>(hosts.size());
+    options.master_port = port;
+    options.run_id = "test";
+    options.connect_timeout = std::chrono::seconds(60);
+    options.host_identity = hosts[rank];
+    all.push_back(options);
+  }
+  return all;
+}
+
+std::vector<Result<std::unique_ptr<Group>>> connect_all(
+    const std::vector<RendezvousOptions>& options) {
+  std::vector<std::optional<Result<std::unique_ptr<Group>>>> results(options.size());
+  {
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < options.size(); ++i)
+      threads.emplace_back([&, i] { results[i] = connect(options[i], StopToken()); });
+  }
+  std::vector<Result<std::unique_ptr<Group>>> all;
+  for (auto& result : results) all.push_back(std::move(*result));
+  return all;
+}
+
+void on_ranks(const std::vector<RendezvousOptions>& options,
+              const std::function<void(Group&)>& body) {
+  std::vector<std::jthread> threads;
+  for (const RendezvousOptions& each : options) {
+    threads.emplace_back([&] {
+      auto group = connect(each, StopToken());
+      ASSERT_TRUE(group) << group.error().message;
+      body(**group);
+    });
+  }
+}
+
+}  // namespace yard::collective

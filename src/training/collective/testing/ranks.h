@@ -1,0 +1,31 @@
+// For tests: ranks as threads of this process, each with a Group of its own.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "collective/collective.h"
+#include "collective/rendezvous.h"
+
+namespace yard::collective {
+
+// A port of 127.0.0.1 that nobody listens on.
+uint16_t free_port();
+
+// Options of each rank of a group at a free port. hosts[r] is the host identity of rank r; its
+// size is the world size.
+std::vector<RendezvousOptions> options_for(const std::vector<std::string>& hosts);
+// `count` ranks on one host.
+std::vector<std::string> one_host(size_t count);
+
+// Connects all ranks, each on its own thread, and runs `body` on each with its Group. Fails the
+// test when a rank cannot connect.
+void on_ranks(const std::vector<RendezvousOptions>& options,
+              const std::function<void(Group&)>& body);
+
+// Only connects; the results in the order of `options`.
+std::vector<Result<std::unique_ptr<Group>>> connect_all(
+    const std::vector<RendezvousOptions>& options);
+
+}  // namespace yard::collective
