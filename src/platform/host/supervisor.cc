@@ -395,6 +395,7 @@ Result<SupervisorResult> supervise(const SupervisorOptions& options) {
   YARD_ASSIGN(LogFile log, LogFile::open(folder.job_log()));
   Supervisor supervisor(options, std::move(spec), std::move(record), std::move(log));
   YARD_TRY(supervisor.open());
+  if (options.on_ready) options.on_ready();
   return supervisor.run();
 }
 

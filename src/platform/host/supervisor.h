@@ -27,6 +27,8 @@ struct SupervisorOptions {
   // Called before the transition's action is performed, to make it durable. A failure is logged:
   // the training goes on.
   std::function<Status(jobs::JobEvent event, int retries_left, const std::string& detail)> record;
+  // Called once nothing but the ranks themselves can fail any more, before they are started.
+  std::function<void()> on_ready;
 };
 
 struct SupervisorResult {
