@@ -68,7 +68,8 @@ std::string header(const JobFacts& facts, const RunHistory& history) {
   if (!facts.ledger.empty()) {
     out += tile(format_percent(productive_ratio(facts)), "utilisation: productive / wall time");
   }
-  out += tile(fmt::format("{}", std::max(0, history.attempt_count - 1)), "restarts");
+  const int restarts = std::max(0, history.attempt_count - 1);
+  out += tile(fmt::format("{}", restarts), restarts == 1 ? "restart" : "restarts");
   return out + "</div>";
 }
 
@@ -207,7 +208,7 @@ std::string event_text(const Event& event) {
   const std::string text = escape_html(event.text);
   switch (event.kind) {
     case EventKind::kStart:
-      return fmt::format("rank {} of attempt {} began", event.rank, event.attempt);
+      return fmt::format("rank {} of attempt {} began", event.rank, event.attempt + 1);
     case EventKind::kResume:
       return fmt::format("from step {}, stage {}", event.global_step, text);
     case EventKind::kStage:

@@ -20,20 +20,32 @@ double smooth_width(size_t point_count) {
   return std::clamp(static_cast<double>(point_count) * kSmoothShare, 1.0, kSmoothWidthMax);
 }
 
-double minutes_since_begin(const RunHistory& history, double time) {
-  return (time - history.begin_time) / 60;
+// A run of a few minutes is read in seconds.
+struct TimeAxis {
+  double begin_time = 0;
+  double unit_s = 1;
+  const char* label = "seconds";
+  double at(double time) const { return (time - begin_time) / unit_s; }
+};
+
+TimeAxis time_axis(const RunHistory& history) {
+  constexpr double kSecondsMax = 180;
+  if (history.end_time - history.begin_time <= kSecondsMax)
+    return {history.begin_time, 1, "seconds"};
+  return {history.begin_time, 60, "minutes"};
 }
 
-// `value` of each step, smoothed, over the run's minutes; broken between attempts and stages, for
+// `value` of each step, smoothed, over the run's time; broken between attempts and stages, for
 // nothing was trained there and what is measured changes.
 template <typename Value>
 std::vector<ChartPoint> over_time(const RunHistory& history, const Value& value) {
   std::vector<ChartPoint> points;
   std::vector<ChartPoint> piece;
   const double width = smooth_width(history.steps.size());
+  const TimeAxis axis = time_axis(history);
   for (size_t i = 0; i < history.steps.size(); ++i) {
     const Step& step = history.steps[i];
-    const double x = minutes_since_begin(history, step.time);
+    const double x = axis.at(step.time);
     if (i > 0 && (history.steps[i - 1].attempt != step.attempt ||
                   history.steps[i - 1].stage != step.stage)) {
       piece = smooth(piece, width);
@@ -49,16 +61,16 @@ std::vector<ChartPoint> over_time(const RunHistory& history, const Value& value)
 }
 
 std::vector<ChartMarker> time_markers(const RunHistory& history) {
+  const TimeAxis axis = time_axis(history);
   std::vector<ChartMarker> markers;
   for (const Stage& stage : history.stages) {
     const auto first = std::find_if(history.steps.begin(), history.steps.end(),
                                     [&](const Step& step) { return step.stage == stage.name; });
     if (first == history.steps.end()) continue;
-    markers.push_back(
-        {minutes_since_begin(history, first->time - first->step_s), stage.name, "stage"});
+    markers.push_back({axis.at(first->time - first->step_s), stage.name, "stage"});
   }
   for (const Recovery& recovery : history.recoveries) {
-    markers.push_back({minutes_since_begin(history, recovery.time), "restart", "kill"});
+    markers.push_back({axis.at(recovery.time), "restart", "kill"});
   }
   return markers;
 }
@@ -85,13 +97,18 @@ Chart loss_chart(const RunHistory& history, const Stage& stage) {
         !raw.empty() && static_cast<double>(recovery.resumed_step) + 1 >= raw.front().x;
     if (!here) continue;
     chart.markers.push_back({static_cast<double>(recovery.resumed_step),
-                             fmt::format("restart, {} again", recovery.lost_step_count), "kill"});
+                             fmt::format("restart, {} {} again", recovery.lost_step_count,
+                                         recovery.lost_step_count == 1 ? "step" : "steps"),
+                             "kill"});
   }
   return chart;
 }
 
 Chart speed_chart(const RunHistory& history) {
-  Chart chart{.title = "Speed", .x_label = "minutes", .y_label = "steps/s", .from_zero = true};
+  Chart chart{.title = "Speed",
+              .x_label = time_axis(history).label,
+              .y_label = "steps/s",
+              .from_zero = true};
   std::vector<ChartPoint> points = over_time(history, [](const Step& step) { return step.step_s; });
   for (ChartPoint& point : points) point.y = 1 / point.y;
   chart.series = {{"steps per second", "train", SeriesStyle::kLine, std::move(points)}};
@@ -100,8 +117,10 @@ Chart speed_chart(const RunHistory& history) {
 }
 
 Chart wait_chart(const RunHistory& history) {
-  Chart chart{
-      .title = "Waiting", .x_label = "minutes", .y_label = "% of a step", .from_zero = true};
+  Chart chart{.title = "Waiting",
+              .x_label = time_axis(history).label,
+              .y_label = "% of a step",
+              .from_zero = true};
   const auto share = [&](double Step::*wait_s) {
     return over_time(history, [=](const Step& step) { return 100 * step.*wait_s / step.step_s; });
   };

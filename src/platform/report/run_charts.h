@@ -11,7 +11,7 @@ namespace yard::report {
 // Training loss (each step faint, smoothed in full) and held-out loss over the steps of a stage;
 // a restart is a marker.
 Chart loss_chart(const RunHistory& history, const Stage& stage);
-// Steps per second over the minutes of the run, with stages and restarts as markers. The line is
+// Steps per second over the time of the run, with stages and restarts as markers. The line is
 // broken where no rank trained.
 Chart speed_chart(const RunHistory& history);
 // Shares of a step's time that rank 0 waited for data and for its peers.
