@@ -244,7 +244,8 @@ Ledger LedgerBuilder::at(double t) const {
       ledger.parts_s[i] += std::max(0.0, parts[i]) / static_cast<double>(ranks_.size());
     }
   }
-  ledger.lost_steps = ranks_[0].lost_steps();
+  for (const auto& rank : ranks_)
+    ledger.lost_steps = std::max(ledger.lost_steps, rank.lost_steps());
   return ledger;
 }
 

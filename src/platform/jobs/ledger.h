@@ -39,7 +39,7 @@ struct Ledger {
   double wall_s = 0;
   PartSeconds parts_s = {};  // the mean over ranks; adds up to wall_s
   int64_t restarts = 0;
-  int64_t lost_steps = 0;  // of rank 0
+  int64_t lost_steps = 0;  // of the rank that lost most
   int ranks = 1;
   double price_per_host_hour = 0;
   bool complete = false;
