@@ -1,0 +1,339 @@
+// What the others see when a rank dies, stops, leaves, gives up or calls something else.
+#include <dirent.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "collective/collective.h"
+#include "collective/testing/ranks.h"
+
+namespace yard::collective {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool mentions(const Error& error, std::string_view text) {
+  return error.message.find(text) != std::string::npos;
+}
+
+std::span<std::byte> bytes_of(std::vector<float>& values) {
+  return std::as_writable_bytes(std::span(values));
+}
+
+using Hosts = std::vector<std::string>;
+
+// ---- calls that differ
+
+// Each rank, being a thread, has its own.
+thread_local std::vector<float> few(10);
+thread_local std::vector<float> many(100'000);
+thread_local std::vector<float> more(100'001);
+
+class MismatchTest : public ::testing::TestWithParam<Hosts> {
+ protected:
+  // `odd_one` on the last rank, `usual` on the others.
+  void expect_mismatch(const std::function<std::unique_ptr<Work>(Group&)>& usual,
+                       const std::function<std::unique_ptr<Work>(Group&)>& odd_one,
+                       std::string_view named, std::string_view also_named) {
+    on_ranks(options_for(GetParam()), [&](Group& group) {
+      ASSERT_TRUE(group.barrier()->wait());
+      const bool is_odd = group.rank() + 1 == group.size();
+      auto work = is_odd ? odd_one(group) : usual(group);
+      auto later = group.barrier();
+      auto status = work->wait();
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().code, Code::kInvalidArgument) << status.error().message;
+      EXPECT_TRUE(mentions(status.error(), named)) << status.error().message;
+      EXPECT_TRUE(mentions(status.error(), also_named)) << status.error().message;
+      EXPECT_TRUE(mentions(status.error(), fmt::format("rank {}", group.size() - 1)));
+      // The group is dead, and says why.
+      auto after = later->wait();
+      ASSERT_FALSE(after);
+      EXPECT_EQ(after.error().message, status.error().message);
+      EXPECT_FALSE(group.allocate(100));
+    });
+  }
+};
+
+TEST_P(MismatchTest, DifferentOperationsAreAnErrorOnAllSides) {
+  expect_mismatch(
+      [](Group& group) { return group.all_reduce(bytes_of(few), DType::kF32, ReduceOp::kSum); },
+      [](Group& group) { return group.barrier(); }, "all_reduce #2 (f32, sum, 40 bytes)",
+      "barrier #2");
+}
+
+TEST_P(MismatchTest, DifferentTypesAreAnErrorOnAllSides) {
+  expect_mismatch(
+      [](Group& group) { return group.all_reduce(bytes_of(many), DType::kF32, ReduceOp::kSum); },
+      [](Group& group) { return group.all_reduce(bytes_of(many), DType::kI32, ReduceOp::kSum); },
+      "f32", "i32");
+}
+
+TEST_P(MismatchTest, DifferentSizesAreAnErrorOnAllSides) {
+  expect_mismatch(
+      [](Group& group) { return group.all_reduce(bytes_of(many), DType::kF32, ReduceOp::kMax); },
+      [](Group& group) { return group.all_reduce(bytes_of(more), DType::kF32, ReduceOp::kMax); },
+      "400000 bytes", "400004 bytes");
+}
+
+TEST_P(MismatchTest, DifferentRootsAreAnErrorOnAllSides) {
+  expect_mismatch([](Group& group) { return group.broadcast(bytes_of(few), 0); },
+                  [](Group& group) { return group.broadcast(bytes_of(few), 1); }, "root 0",
+                  "root 1");
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, MismatchTest,
+                         ::testing::Values(Hosts(2, "a"), Hosts(4, "a"), Hosts{"a", "b"},
+                                           Hosts{"a", "a", "b", "b", "c"}),
+                         [](const auto& param_info) {
+                           std::string name;
+                           for (const auto& host : param_info.param) name += host;
+                           return name;
+                         });
+
+// ---- ranks that go in an orderly way
+
+class LeavingTest : public ::testing::TestWithParam<Hosts> {};
+
+TEST_P(LeavingTest, AbortReachesAllAndTellsTheReason) {
+  on_ranks(options_for(GetParam()), [](Group& group) {
+    if (group.rank() == 1) group.abort("the data is bad");
+    auto status = group.barrier()->wait();
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Code::kUnavailable);
+    EXPECT_TRUE(mentions(status.error(), "rank 1 gave up: the data is bad"))
+        << status.error().message;
+  });
+}
+
+TEST_P(LeavingTest, ARankThatLeftIsNamedByWhoeverWaitsForIt) {
+  on_ranks(options_for(GetParam()), [](Group& group) {
+    ASSERT_TRUE(group.barrier()->wait());
+    if (group.rank() == 1) return;
+    auto status = group.barrier()->wait();
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Code::kUnavailable) << status.error().message;
+    EXPECT_TRUE(mentions(status.error(), "rank 1")) << status.error().message;
+  });
+}
+
+TEST_P(LeavingTest, TheLastOperationIsWholeAlthoughSomeHaveLeftAlready) {
+  for (int repetition = 0; repetition < 10; ++repetition) {
+    on_ranks(options_for(GetParam()), [](Group& group) {
+      std::vector<float> data(30'000, 1.0f);
+      auto status = group.all_reduce(bytes_of(data), DType::kF32, ReduceOp::kSum)->wait();
+      ASSERT_TRUE(status) << status.error().message;
+      EXPECT_EQ(data[29'999], static_cast<float>(group.size()));
+    });
+  }
+}
+
+TEST_P(LeavingTest, ALivingRankThatDoesNotComeIsNamedAfterTheTimeout) {
+  auto options = options_for(GetParam());
+  for (auto& each : options) each.operation_timeout = 150ms;
+  std::atomic<size_t> ended = 0;
+  on_ranks(options, [&](Group& group) {
+    if (group.rank() == 1) {
+      while (ended.load() + 1 < GetParam().size()) std::this_thread::yield();
+      return;
+    }
+    auto status = group.barrier()->wait();
+    ++ended;
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Code::kDeadlineExceeded) << status.error().message;
+    EXPECT_TRUE(mentions(status.error(), "rank 1")) << status.error().message;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, LeavingTest,
+                         ::testing::Values(Hosts(2, "a"), Hosts(3, "a"), Hosts{"a", "b"},
+                                           Hosts{"a", "b", "c"}),
+                         [](const auto& param_info) {
+                           std::string name;
+                           for (const auto& host : param_info.param) name += host;
+                           return name;
+                         });
+
+TEST(DestroyedGroupTest, FreesItsOwnOperationAndItsPeers) {
+  auto groups = connect_all(options_for(one_host(2)));
+  ASSERT_TRUE(groups[0] && groups[1]);
+  std::vector<float> data(10), other(20);
+  auto first = (*groups[0])->all_reduce(bytes_of(data), DType::kF32, ReduceOp::kSum);
+  auto second = (*groups[0])->barrier();
+  groups[0]->reset();
+  EXPECT_FALSE(first->wait());
+  EXPECT_FALSE(second->wait());
+  auto status = (*groups[1])->all_reduce(bytes_of(other), DType::kF32, ReduceOp::kSum)->wait();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kUnavailable);
+  EXPECT_TRUE(mentions(status.error(), "rank 0 has left")) << status.error().message;
+}
+
+// ---- ranks that die: real processes
+
+struct Told {
+  int32_t rank = -1;
+  int32_t code = -1;
+  int64_t at_ns = 0;  // CLOCK_MONOTONIC, the same for all processes
+  int64_t steps = 0;
+  char message[400] = {};
+};
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Loops over operations until one fails, and tells how. Runs in a child.
+void run_until_error(const RendezvousOptions& options, int pipe) {
+  Told told;
+  told.rank = options.rank;
+  auto group = connect(options, StopToken());
+  Status status = group ? Status(Ok{}) : Status(std::move(group).error());
+  if (status) {
+    std::vector<float> small(100, 1), large(150'000, 1);
+    std::vector<std::byte> gathered(large.size() * 4 * static_cast<size_t>(options.world_size));
+    auto shared = (*group)->allocate(400'000);
+    if (!shared) status = std::move(shared).error();
+    while (status) {
+      auto first = (*group)->all_reduce(bytes_of(large), DType::kF32, ReduceOp::kAverage);
+      auto second = (*group)->all_gather(bytes_of(large), gathered);
+      auto third = (*group)->all_reduce((*shared)->bytes(), DType::kF32, ReduceOp::kSum);
+      auto fourth = (*group)->broadcast(bytes_of(small), 1);
+      status = (*group)->barrier()->wait();
+      // Whoever has an error first, the later ones have the same.
+      for (auto* work : {&fourth, &third, &second, &first})
+        if (auto each = (*work)->wait(); !each) status = each;
+      ++told.steps;
+      if (told.steps == 1) {
+        Told alive = told;
+        [[maybe_unused]] const ssize_t n = ::write(pipe, &alive, sizeof alive);
+      }
+    }
+    told.at_ns = now_ns();
+    if ((*group)->barrier()->wait()) status = Error{Code::kInternal, "a dead group worked again"};
+  }
+  told.code = static_cast<int32_t>(status.error().code);
+  std::strncpy(told.message, status.error().message.c_str(), sizeof told.message - 1);
+  [[maybe_unused]] const ssize_t n = ::write(pipe, &told, sizeof told);
+}
+
+class Processes {
+ public:
+  explicit Processes(const std::vector<RendezvousOptions>& options) {
+    std::array<int, 2> fds{};
+    EXPECT_EQ(::pipe(fds.data()), 0);
+    read_end_.reset(fds[0]);
+    for (const RendezvousOptions& each : options) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        ::alarm(60);  // never an orphan
+        run_until_error(each, fds[1]);
+        ::_exit(0);
+      }
+      pids_.push_back(pid);
+    }
+    ::close(fds[1]);
+  }
+  ~Processes() {
+    for (const pid_t pid : pids_) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+  }
+  void signal(int rank, int number) { ::kill(pids_[static_cast<size_t>(rank)], number); }
+
+  // Waits for the first of each rank's messages: all run.
+  void all_run() {
+    for (size_t i = 0; i < pids_.size(); ++i) EXPECT_EQ(next().code, -1);
+  }
+  Told next() {
+    Told told;
+    pollfd polled{.fd = read_end_.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&polled, 1, 50'000) != 1 ||
+        ::read(read_end_.get(), &told, sizeof told) != static_cast<ssize_t>(sizeof told))
+      ADD_FAILURE() << "a rank says nothing";
+    return told;
+  }
+
+ private:
+  UniqueFd read_end_;
+  std::vector<pid_t> pids_;
+};
+
+std::set<std::string> names_in(const char* directory) {
+  std::set<std::string> names;
+  DIR* dir = ::opendir(directory);
+  if (dir == nullptr) return names;
+  while (const dirent* entry = ::readdir(dir)) names.insert(entry->d_name);
+  ::closedir(dir);
+  return names;
+}
+
+class DeathTest : public ::testing::TestWithParam<Hosts> {};
+
+TEST_P(DeathTest, IsToldToAllByNameWhereverItHappens) {
+  const std::set<std::string> before = names_in("/dev/shm");
+  for (uint64_t round = 0; round < 4; ++round) {
+    const auto size = static_cast<int>(GetParam().size());
+    const int victim = static_cast<int>(round) % size;
+    Processes processes(options_for(GetParam()));
+    processes.all_run();
+    // A random instant of the loop.
+    const timespec instant{0, static_cast<long>(random_below(8'000'000, 7, 0, round))};
+    ::nanosleep(&instant, nullptr);
+    const int64_t killed_ns = now_ns();
+    processes.signal(victim, SIGKILL);
+    for (int i = 0; i + 1 < size; ++i) {
+      const Told told = processes.next();
+      EXPECT_EQ(told.code, static_cast<int32_t>(Code::kUnavailable)) << told.message;
+      EXPECT_NE(std::string(told.message).find(fmt::format("rank {} died", victim)),
+                std::string::npos)
+          << "rank " << told.rank << ": " << told.message;
+      const double took_ms = static_cast<double>(told.at_ns - killed_ns) / 1e6;
+      RecordProperty(fmt::format("round{}_rank{}_ms", round, told.rank),
+                     fmt::format("{}", took_ms));
+      EXPECT_LT(took_ms, 10'000) << "it waited for a timeout";
+    }
+  }
+  EXPECT_EQ(names_in("/dev/shm"), before);
+}
+
+TEST_P(DeathTest, AStoppedRankIsNamedAfterTheTimeout) {
+  auto options = options_for(GetParam());
+  for (auto& each : options) each.operation_timeout = 300ms;
+  const int victim = static_cast<int>(options.size()) - 1;
+  Processes processes(options);
+  processes.all_run();
+  processes.signal(victim, SIGSTOP);
+  for (size_t i = 0; i + 1 < options.size(); ++i) {
+    const Told told = processes.next();
+    EXPECT_EQ(told.code, static_cast<int32_t>(Code::kDeadlineExceeded)) << told.message;
+    EXPECT_NE(std::string(told.message).find(fmt::format("for rank {}", victim)), std::string::npos)
+        << told.message;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, DeathTest,
+                         ::testing::Values(Hosts(2, "a"), Hosts(3, "a"), Hosts{"a", "b"},
+                                           Hosts{"a", "a", "b"}),
+                         [](const auto& param_info) {
+                           std::string name;
+                           for (const auto& host : param_info.param) name += host;
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace yard::collective
