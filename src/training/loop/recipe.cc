@@ -68,7 +68,9 @@ Result<std::optional<ModelPart>> read_part(const YamlDocument& document, const J
     return Error{Code::kInvalidArgument, fmt::format("{}: 'model.{}' must be a map of keys",
                                                      document.where("model." + key), key)};
   if (map->contains("from")) {
-    YARD_ASSIGN(part.from, json_field<std::string>(*map, "from", document.where("model." + key)));
+    const std::string path = "model." + key;
+    YARD_TRY(refuse_unknown_keys(*map, {"from", "frozen"}, document.where(path) + ": " + path));
+    YARD_ASSIGN(part.from, json_field<std::string>(*map, "from", document.where(path)));
     part.config.erase("from");
   }
   return std::optional<ModelPart>(std::move(part));

@@ -1,0 +1,42 @@
+// What training minimises, for one micro-batch of one rank.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+
+#include "loop/diffusion.h"
+#include "loop/networks.h"
+#include "loop/recipe.h"
+#include "tensor/normal.h"
+
+namespace yard::loop {
+
+// Where the random numbers of a batch come from: training draws anew each step, evaluation never.
+struct Draws {
+  uint64_t seed = 0;
+  uint64_t step = 0;
+  tensor::Purpose noise = tensor::Purpose::kNoise;
+  tensor::Purpose timestep = tensor::Purpose::kTimestep;
+};
+
+// N(0, 1) of `like`'s shape, [B, ...], row i drawn for ids[i].
+at::Tensor noise_like(const at::Tensor& like, std::span<const uint64_t> ids, uint64_t seed,
+                      tensor::Purpose purpose, uint64_t step);
+
+// pictures [B, 3, H, W] in [-1, 1] -> scalar: reconstruction error, mean over values, plus
+// kl_weight * KL / values of a picture, mean over samples. The latents are drawn; with `draws`
+// null the distribution's mean is taken and the KL term left out, for evaluation.
+at::Tensor autoencoder_loss(const models::AutoencoderKL& autoencoder, const StageRecipe& stage,
+                            const at::Tensor& pictures, std::span<const uint64_t> ids,
+                            const Draws* draws, bool bf16);
+
+// latents [B, C, h, w] (scaled), context [B, L, D] -> scalar: squared error of the prediction, mean
+// over values, weighted, mean over samples.
+at::Tensor denoiser_loss(const models::UNet2DConditionModel& unet,
+                         const DiffusionSchedule& schedule, Prediction prediction,
+                         const at::Tensor& latents, const at::Tensor& context,
+                         std::span<const uint64_t> ids, const Draws& draws, bool bf16);
+
+}  // namespace yard::loop

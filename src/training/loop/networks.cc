@@ -1,0 +1,235 @@
+#include "loop/networks.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "models/model_folder.h"
+#include "tensor/guard_torch.h"
+
+namespace yard::loop {
+namespace {
+
+using models::NamedTensor;
+
+// Streams of initial weights: parts share parameter names, not values.
+enum : uint64_t { kAutoencoderStream = 1, kUNetStream = 2, kTextEncoderStream = 3 };
+
+struct PartPlan {
+  const ModelPart& part;
+  std::string name;
+  uint64_t seed;
+};
+
+// Makes the model of a part, or loads it, and its configuration as given.
+template <typename Model, typename Config, typename Load>
+Result<std::unique_ptr<Model>> make_part(const PartPlan& plan, Load load, Json& config) {
+  if (!plan.part.from.empty()) {
+    YARD_ASSIGN(config, models::read_config(plan.part.from));
+    return load(plan.part.from);
+  }
+  YARD_ASSIGN(const Config parsed, Config::parse(config, "model." + plan.name));
+  return tensor::guard_torch("making the " + plan.name, [&]() -> Result<std::unique_ptr<Model>> {
+    return std::make_unique<Model>(parsed, plan.seed);
+  });
+}
+
+int64_t factor_of(size_t block_count) {
+  return int64_t{1} << (block_count - 1);
+}
+
+void append(std::vector<NamedTensor>& out, const std::string& prefix,
+            const std::vector<NamedTensor>& parameters) {
+  for (const NamedTensor& p : parameters) out.push_back({prefix + p.name, p.tensor});
+}
+
+// diffusers has no rule that repeats one block type: the list must be there in full.
+void fill_block_types(Json& config, size_t block_count) {
+  if (!config.contains("down_block_types"))
+    config["down_block_types"] = std::vector<std::string>(block_count, "DownEncoderBlock2D");
+  if (!config.contains("up_block_types"))
+    config["up_block_types"] = std::vector<std::string>(block_count, "UpDecoderBlock2D");
+}
+
+Json model_index() {
+  return {{"_class_name", "StableDiffusionPipeline"},
+          {"feature_extractor", {nullptr, nullptr}},
+          {"image_encoder", {nullptr, nullptr}},
+          {"requires_safety_checker", false},
+          {"safety_checker", {nullptr, nullptr}},
+          {"scheduler", {"diffusers", "DDIMScheduler"}},
+          {"text_encoder", {"transformers", "CLIPTextModel"}},
+          {"tokenizer", {"transformers", "CLIPTokenizer"}},
+          {"unet", {"diffusers", "UNet2DConditionModel"}},
+          {"vae", {"diffusers", "AutoencoderKL"}}};
+}
+
+std::string_view name_of(BetaSchedule schedule) {
+  switch (schedule) {
+    case BetaSchedule::kLinear:
+      return "linear";
+    case BetaSchedule::kScaledLinear:
+      return "scaled_linear";
+    case BetaSchedule::kSquaredCosCap:
+      return "squaredcos_cap_v2";
+  }
+  YARD_UNREACHABLE();
+}
+
+// The sampler of loop/diffusion.h in diffusers' words.
+Json scheduler_config(const DiffusionRecipe& d) {
+  return {{"_class_name", "DDIMScheduler"},
+          {"num_train_timesteps", d.train_timesteps},
+          {"beta_schedule", name_of(d.beta_schedule)},
+          {"beta_start", d.beta_start},
+          {"beta_end", d.beta_end},
+          {"prediction_type", d.prediction == Prediction::kEpsilon ? "epsilon" : "v_prediction"},
+          {"clip_sample", false},
+          {"set_alpha_to_one", false},
+          {"steps_offset", 1},
+          {"timestep_spacing", "leading"}};
+}
+
+Status write_json(const std::string& path, const Json& json) {
+  return write_file_atomic(path, json.dump(2) + "\n");
+}
+
+Status copy_tokenizer(const std::string& from, const std::string& to, int64_t length) {
+  YARD_TRY(make_directories(to));
+  for (const char* file : {"vocab.json", "merges.txt", "special_tokens_map.json"}) {
+    auto content = read_file(from + "/" + file);
+    if (!content && content.error().code == Code::kNotFound) continue;
+    if (!content) return std::move(content).error();
+    YARD_TRY(write_file_atomic(to + "/" + file, *content));
+  }
+  Json config = {{"tokenizer_class", "CLIPTokenizer"}};
+  if (auto given = read_file(from + "/tokenizer_config.json")) {
+    YARD_ASSIGN(config, parse_json(*given, from + "/tokenizer_config.json"));
+  }
+  config["model_max_length"] = length;
+  return write_json(to + "/tokenizer_config.json", config);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Networks>> Networks::create(const Recipe& recipe,
+                                                   const text::ClipTokenizer* tokenizer) {
+  auto networks = std::unique_ptr<Networks>(new Networks());
+  YARD_TRY(networks->build(recipe, tokenizer));
+  YARD_TRY(networks->check(recipe, tokenizer));
+  return networks;
+}
+
+Status Networks::build(const Recipe& recipe, const text::ClipTokenizer* tokenizer) {
+  const ModelRecipe& model = recipe.model;
+  const auto seed = [&](uint64_t stream) { return random_u64(recipe.seed, stream, 0); };
+  if (model.autoencoder) {
+    autoencoder_config_ = model.autoencoder->config;
+    YARD_ASSIGN(autoencoder_, (make_part<models::AutoencoderKL, models::AutoencoderConfig>(
+                                  {*model.autoencoder, "autoencoder", seed(kAutoencoderStream)},
+                                  models::load_autoencoder, autoencoder_config_)));
+    scaling_factor_ = autoencoder_->config().scaling_factor;
+    fill_block_types(autoencoder_config_, autoencoder_->config().block_out_channels.size());
+  }
+  if (model.unet) {
+    unet_config_ = model.unet->config;
+    YARD_ASSIGN(unet_,
+                (make_part<models::UNet2DConditionModel, models::UNetConfig>(
+                    {*model.unet, "unet", seed(kUNetStream)}, models::load_unet, unet_config_)));
+  }
+  if (!model.text_encoder) return Ok{};
+  text_encoder_config_ = model.text_encoder->config;
+  if (tokenizer != nullptr && model.text_encoder->from.empty()) {
+    text_encoder_config_.emplace("bos_token_id", tokenizer->bos_id());
+    text_encoder_config_.emplace("eos_token_id", tokenizer->eos_id());
+    text_encoder_config_.emplace("pad_token_id", tokenizer->pad_id());
+  }
+  text_encoder_frozen_ = model.text_encoder_frozen;
+  YARD_ASSIGN(text_encoder_, (make_part<models::ClipTextModel, models::ClipTextConfig>(
+                                 {*model.text_encoder, "text_encoder", seed(kTextEncoderStream)},
+                                 models::load_clip_text, text_encoder_config_)));
+  return Ok{};
+}
+
+Status Networks::check(const Recipe& recipe, const text::ClipTokenizer* tokenizer) const {
+  const auto refuse = [](std::string why) { return Error{Code::kInvalidArgument, std::move(why)}; };
+  if (autoencoder_ && autoencoder_->config().in_channels != 3)
+    return refuse("model.autoencoder: in_channels must be 3, pictures are RGB");
+  if (unet_ && unet_->config().in_channels != unet_->config().out_channels)
+    return refuse("model.unet: in_channels and out_channels must be equal");
+  if (unet_ && autoencoder_ &&
+      unet_->config().in_channels != autoencoder_->config().latent_channels)
+    return refuse(
+        fmt::format("model.unet: in_channels {} must be the autoencoder's latent_channels {}",
+                    unet_->config().in_channels, autoencoder_->config().latent_channels));
+  if (unet_ && text_encoder_ &&
+      unet_->config().cross_attention_dim != text_encoder_->config().hidden_size)
+    return refuse(
+        fmt::format("model.unet: cross_attention_dim {} must be the text encoder's "
+                    "hidden_size {}",
+                    unet_->config().cross_attention_dim, text_encoder_->config().hidden_size));
+  if (text_encoder_ && tokenizer != nullptr &&
+      tokenizer->vocab_size() > text_encoder_->config().vocab_size)
+    return refuse(fmt::format(
+        "model.text_encoder: vocab_size {} is too small for the {} tokens of {}",
+        text_encoder_->config().vocab_size, tokenizer->vocab_size(), recipe.model.tokenizer));
+  return Ok{};
+}
+
+ModelFactors Networks::factors() const {
+  ModelFactors factors;
+  if (autoencoder_) factors.autoencoder = autoencoder_->config().downscale();
+  if (unet_) factors.unet = factor_of(unet_->config().block_out_channels.size());
+  return factors;
+}
+
+std::vector<NamedTensor> Networks::begin_training(Train train) {
+  models::set_requires_grad(parameters(), false);
+  std::vector<NamedTensor> trained;
+  if (train == Train::kAutoencoder) {
+    append(trained, "autoencoder.", autoencoder_->parameters());
+  } else {
+    if (text_encoder_ && !text_encoder_frozen_)
+      append(trained, "text_encoder.", text_encoder_->parameters());
+    append(trained, "unet.", unet_->parameters());
+  }
+  models::set_requires_grad(trained, true);
+  return trained;
+}
+
+std::vector<NamedTensor> Networks::parameters() const {
+  std::vector<NamedTensor> all;
+  if (autoencoder_) append(all, "autoencoder.", autoencoder_->parameters());
+  if (text_encoder_) append(all, "text_encoder.", text_encoder_->parameters());
+  if (unet_) append(all, "unet.", unet_->parameters());
+  return all;
+}
+
+Status Networks::save_autoencoder(const std::string& dir, int64_t sample_side) const {
+  Json config = autoencoder_config_;
+  config["scaling_factor"] = scaling_factor_;
+  config["sample_size"] = sample_side;
+  return models::save_model(dir, models::ModelKind::kAutoencoder, std::move(config),
+                            autoencoder_->parameters());
+}
+
+Status Networks::save_pipeline(const std::string& dir, const Recipe& recipe,
+                               int64_t sample_side) const {
+  YARD_TRY(save_autoencoder(dir + "/vae", sample_side));
+  Json unet_config = unet_config_;
+  unet_config["sample_size"] = sample_side / autoencoder_->config().downscale();
+  YARD_TRY(models::save_model(dir + "/unet", models::ModelKind::kUNet, std::move(unet_config),
+                              unet_->parameters()));
+  YARD_TRY(models::save_model(dir + "/text_encoder", models::ModelKind::kClipText,
+                              text_encoder_config_, text_encoder_->parameters()));
+  YARD_TRY(copy_tokenizer(recipe.model.tokenizer, dir + "/tokenizer",
+                          text_encoder_->config().max_position_embeddings));
+  YARD_TRY(make_directories(dir + "/scheduler"));
+  YARD_TRY(
+      write_json(dir + "/scheduler/scheduler_config.json", scheduler_config(recipe.diffusion)));
+  return write_json(dir + "/model_index.json", model_index());
+}
+
+}  // namespace yard::loop

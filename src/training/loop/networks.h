@@ -1,0 +1,58 @@
+// Networks: the models of a run, made or loaded as the recipe says, and how they are saved.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "loop/recipe.h"
+#include "models/autoencoder_kl.h"
+#include "models/clip_text.h"
+#include "models/unet_2d_condition.h"
+#include "text/clip_tokenizer.h"
+
+namespace yard::loop {
+
+// Not thread-safe. Parts that the recipe does not name are null.
+class Networks {
+ public:
+  // kNotFound, kInvalidArgument: a folder or configuration is wrong, parts do not fit each other or
+  // the tokenizer (null for synthetic data).
+  static Result<std::unique_ptr<Networks>> create(const Recipe& recipe,
+                                                  const text::ClipTokenizer* tokenizer);
+
+  const models::AutoencoderKL* autoencoder() const { return autoencoder_.get(); }
+  const models::UNet2DConditionModel* unet() const { return unet_.get(); }
+  const models::ClipTextModel* text_encoder() const { return text_encoder_.get(); }
+  ModelFactors factors() const;
+  // What the denoiser's latents were multiplied by.
+  double scaling_factor() const { return scaling_factor_; }
+  void set_scaling_factor(double factor) { scaling_factor_ = factor; }
+
+  // The parameters that stages of that kind train, in order of use, named "unet.conv_in.weight";
+  // they alone require grad afterwards.
+  std::vector<models::NamedTensor> begin_training(Train train);
+  // Every parameter, named likewise.
+  std::vector<models::NamedTensor> parameters() const;
+
+  // Writes `dir` as StableDiffusionPipeline.from_pretrained wants it; tokenizer files are copied.
+  // `sample_side`: pixels, the side that pictures are made at.
+  Status save_pipeline(const std::string& dir, const Recipe& recipe, int64_t sample_side) const;
+  // The autoencoder alone, for runs that train nothing else.
+  Status save_autoencoder(const std::string& dir, int64_t sample_side) const;
+
+ private:
+  Networks() = default;
+  Status build(const Recipe& recipe, const text::ClipTokenizer* tokenizer);
+  Status check(const Recipe& recipe, const text::ClipTokenizer* tokenizer) const;
+
+  std::unique_ptr<models::AutoencoderKL> autoencoder_;
+  std::unique_ptr<models::UNet2DConditionModel> unet_;
+  std::unique_ptr<models::ClipTextModel> text_encoder_;
+  Json autoencoder_config_, unet_config_, text_encoder_config_;
+  bool text_encoder_frozen_ = false;
+  double scaling_factor_ = 1;
+};
+
+}  // namespace yard::loop
