@@ -8,12 +8,13 @@
 namespace yard::loader {
 namespace {
 
-std::vector<std::string> split_commas(std::string_view list) {
+// "png, jpg" -> {"png", "jpg"}
+std::vector<std::string> split_list(std::string_view list) {
   std::vector<std::string> names;
   while (!list.empty()) {
-    const size_t comma = std::min(list.find(','), list.size());
-    if (comma > 0) names.push_back(shards::to_lower(list.substr(0, comma)));
-    list.remove_prefix(std::min(comma + 1, list.size()));
+    const size_t end = std::min(list.find_first_of(", "), list.size());
+    if (end > 0) names.push_back(shards::to_lower(list.substr(0, end)));
+    list.remove_prefix(std::min(end + 1, list.size()));
   }
   return names;
 }
@@ -23,7 +24,7 @@ std::vector<std::string> split_commas(std::string_view list) {
 Result<DataSet> DataSet::open(storage::ObjectStore& store, const LoaderOptions& options) {
   DataSet set;
   set.store_ = &store;
-  set.image_members_ = split_commas(options.image_members);
+  set.image_members_ = split_list(options.image_members);
   set.caption_member_ = shards::to_lower(options.caption_member);
   std::vector<std::string> keys = options.shards;
   std::ranges::sort(keys);

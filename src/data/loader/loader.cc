@@ -66,8 +66,9 @@ Batch empty_batch(const LoaderState& position, int64_t size, int image_size) {
 struct Slot {
   Batch batch;
   std::once_flag allocated;
-  int64_t claimed_count = 0;                        // under the loader's mutex, as is all below
-  int64_t remaining_count = 0;                      // not yet loaded
+  int64_t claimed_count = 0;    // under the loader's mutex, as is all below
+  int64_t remaining_count = 0;  // not yet loaded
+  int64_t skipped_count = 0;
   std::optional<std::pair<int64_t, Error>> failed;  // of the first sample that failed
 };
 
@@ -116,17 +117,19 @@ class PooledLoader final : public Loader {
   struct Claim {
     std::shared_ptr<Slot> slot;
     int64_t index = 0;
+    int64_t skipped_count = 0;  // bad samples met on the way to a good one
   };
 
   void work();
-  std::optional<Claim> claim();
+  std::optional<Claim> take_claim();
   void start_slot();
   void finish(const Claim& claim, Status status);
-  Status load(const Claim& claim, Scratch& scratch);
+  Status load(Claim& claim, Scratch& scratch);
   Status load_into(Batch& batch, int64_t index, const Candidate& candidate, int64_t candidate_count,
-                   bool is_training, Scratch& scratch);
+                   bool is_training, Scratch& scratch, int64_t& skipped_count);
   Draw draw(uint64_t epoch, uint64_t sample_id) const;
-  void note_skipped(const Error& error);
+  void log_bad_sample(const Error& error);
+  void note_skipped(int64_t count);
 
   size_t image_floats() const {
     return 3 * size_t(options_.image_size) * size_t(options_.image_size);
@@ -140,7 +143,8 @@ class PooledLoader final : public Loader {
   Counter& samples_counter_;
   Counter& skipped_counter_;
   Counter& wait_counter_;
-  std::atomic<int64_t> skipped_count_ = 0;
+  std::atomic<int64_t> bad_sample_line_count_ = 0;
+  int64_t skipped_count_ = 0;    // the consumer's
   double wait_seconds_ = 0;      // the consumer's
   Scratch held_out_scratch_;     // the consumer's
   std::optional<Error> failed_;  // the consumer's: what next() gives from now on
@@ -157,7 +161,7 @@ class PooledLoader final : public Loader {
 
 void PooledLoader::work() {
   Scratch scratch;
-  while (const auto claimed = claim()) {
+  while (auto claimed = take_claim()) {
     Status status = Ok{};
     try {
       status = load(*claimed, scratch);
@@ -184,13 +188,13 @@ void PooledLoader::start_slot() {
 }
 
 // The next sample in the order of the stream; nullopt at the end.
-std::optional<PooledLoader::Claim> PooledLoader::claim() {
+std::optional<PooledLoader::Claim> PooledLoader::take_claim() {
   std::unique_lock lock(mutex_);
   while (true) {
     if (is_ending_) return std::nullopt;
     // Only the last slot may have samples left to claim.
     if (!slots_.empty() && slots_.back()->claimed_count < share_size())
-      return Claim{slots_.back(), slots_.back()->claimed_count++};
+      return Claim{slots_.back(), slots_.back()->claimed_count++, 0};
     if (slots_.size() < size_t(options_.prefetch_batch_count))
       start_slot();
     else
@@ -203,10 +207,11 @@ void PooledLoader::finish(const Claim& claim, Status status) {
   Slot& slot = *claim.slot;
   if (!status && (!slot.failed || claim.index < slot.failed->first))
     slot.failed.emplace(claim.index, status.error());
+  slot.skipped_count += claim.skipped_count;
   if (--slot.remaining_count == 0) batch_changed_.notify_one();
 }
 
-Status PooledLoader::load(const Claim& claim, Scratch& scratch) {
+Status PooledLoader::load(Claim& claim, Scratch& scratch) {
   Batch& batch = claim.slot->batch;
   // Outside the lock: new pages cost milliseconds.
   std::call_once(claim.slot->allocated,
@@ -218,11 +223,13 @@ Status PooledLoader::load(const Claim& claim, Scratch& scratch) {
     return plan_.sample_at(batch.position.epoch,
                            (position + uint64_t(attempt)) % plan_.training_count());
   };
-  return load_into(batch, claim.index, candidate, sample_count(), true, scratch);
+  return load_into(batch, claim.index, candidate, sample_count(), true, scratch,
+                   claim.skipped_count);
 }
 
 Status PooledLoader::load_into(Batch& batch, int64_t index, const Candidate& candidate,
-                               int64_t candidate_count, bool is_training, Scratch& scratch) {
+                               int64_t candidate_count, bool is_training, Scratch& scratch,
+                               int64_t& skipped_count) {
   const size_t i = size_t(index);
   const auto pixels = std::span(batch.images).subspan(i * image_floats(), image_floats());
   const int64_t attempt_count = std::min(candidate_count, kBadInARowMax);
@@ -239,18 +246,23 @@ Status PooledLoader::load_into(Batch& batch, int64_t index, const Candidate& can
     if (options_.bad_samples == BadSamplePolicy::kFail ||
         !decoder_.is_bad_sample(loaded.error(), id))
       return loaded;
-    note_skipped(loaded.error());
+    ++skipped_count;
+    log_bad_sample(loaded.error());
     last = loaded.error();
   }
   return Error{Code::kCorrupt, fmt::format("{} samples in a row are bad; the last: {}",
                                            attempt_count, last->message)};
 }
 
-void PooledLoader::note_skipped(const Error& error) {
-  skipped_counter_.add(1);
-  const int64_t count = ++skipped_count_;
-  if (count <= kBadSampleLinesMax) log_warning("skipped: {}", error.message);
-  if (count == kBadSampleLinesMax) log_warning("further skipped samples are only counted");
+void PooledLoader::log_bad_sample(const Error& error) {
+  const int64_t line = ++bad_sample_line_count_;
+  if (line <= kBadSampleLinesMax) log_warning("skipped: {}", error.message);
+  if (line == kBadSampleLinesMax) log_warning("further skipped samples are only counted");
+}
+
+void PooledLoader::note_skipped(int64_t count) {
+  skipped_count_ += count;
+  skipped_counter_.add(double(count));
 }
 
 Draw PooledLoader::draw(uint64_t epoch, uint64_t sample_id) const {
@@ -280,6 +292,7 @@ Result<Batch> PooledLoader::next(const StopToken& stop) {
   const double waited = std::chrono::duration<double>(Clock::real().now() - begin).count();
   wait_seconds_ += waited;
   wait_counter_.add(waited);
+  note_skipped(slot->skipped_count);
   if (slot->failed) {
     failed_ = std::move(slot->failed->second);
     return *failed_;
@@ -296,10 +309,13 @@ Result<Batch> PooledLoader::held_out(int64_t begin, int64_t count) {
   Batch batch = empty_batch({}, count, options_.image_size);
   batch.images.resize(size_t(count) * image_floats());
   for (int64_t i = 0; i < count; ++i) {
+    int64_t skipped_count = 0;
     const auto candidate = [&](int64_t attempt) {
       return plan_.held_out(uint64_t((begin + i + attempt) % held_out_count));
     };
-    YARD_TRY(load_into(batch, i, candidate, held_out_count, false, held_out_scratch_));
+    YARD_TRY(
+        load_into(batch, i, candidate, held_out_count, false, held_out_scratch_, skipped_count));
+    note_skipped(skipped_count);
   }
   return batch;
 }

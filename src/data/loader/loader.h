@@ -90,7 +90,7 @@ class Loader {
   virtual int64_t sample_count() const = 0;  // without the held-out ones
   virtual int64_t batches_per_epoch() const = 0;
   virtual double wait_seconds() const = 0;    // next() has blocked so long in all
-  virtual int64_t skipped_count() const = 0;  // bad samples met so far, each time they were met
+  virtual int64_t skipped_count() const = 0;  // bad samples in the batches given so far
 };
 
 }  // namespace yard::loader

@@ -20,7 +20,8 @@ Status check_member(std::string_view key, std::string_view extension) {
   const auto bad = [&](std::string_view why) {
     return Error{Code::kInvalidArgument, fmt::format("member '{}': {}", name, why)};
   };
-  if (!storage::check_key(name)) return bad("not a path of plain parts in UTF-8");
+  if (!storage::check_key(key) || !storage::check_key(name))
+    return bad("not a path of plain parts in UTF-8");
   if (name.find('\n') != name.npos) return bad("a line break in its name");
   const auto split = split_member_name(name);
   if (!split || split->key != key || split->extension != extension)
