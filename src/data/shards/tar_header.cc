@@ -74,7 +74,7 @@ Sums sums_of(std::span<const std::byte> block) {
 
 void set_text(TarBlock& block, Field field, std::string_view text) {
   YARD_CHECK(text.size() <= field.size);
-  std::memcpy(block.data() + field.offset, text.data(), text.size());
+  if (!text.empty()) std::memcpy(block.data() + field.offset, text.data(), text.size());
 }
 
 void set_octal(TarBlock& block, Field field, uint64_t value) {
