@@ -7,6 +7,10 @@
 namespace yard::models {
 namespace {
 
+// Beyond any known model; against configs that would build for hours.
+constexpr size_t kBlockCountMax = 8;
+constexpr int64_t kDepthMax = 64;
+
 void check_block_types(ConfigReader& reader, std::string_view key, std::string_view supported,
                        size_t count) {
   const std::vector<std::string> types =
@@ -28,18 +32,22 @@ Result<AutoencoderConfig> AutoencoderConfig::parse(const Json& config, const std
   ConfigReader reader(config, what);
   AutoencoderConfig c;
   size_t count = 1;
-  if (config.contains("block_out_channels") && config["block_out_channels"].is_array()) {
+  if (reader.has("block_out_channels") && config["block_out_channels"].is_array()) {
     count = config["block_out_channels"].size();
   }
-  c.block_out_channels = reader.integers("block_out_channels", count, 64);
+  if (count < 1 || count > kBlockCountMax) {
+    reader.fail("'block_out_channels' must name 1 to " + std::to_string(kBlockCountMax) +
+                " blocks");
+  }
+  c.block_out_channels = reader.sizes("block_out_channels", count, 64);
   check_block_types(reader, "down_block_types", "DownEncoderBlock2D", count);
   check_block_types(reader, "up_block_types", "UpDecoderBlock2D", count);
-  c.in_channels = reader.integer("in_channels", 3);
-  c.out_channels = reader.integer("out_channels", 3);
-  c.layers_per_block = reader.integer("layers_per_block", 1);
-  c.latent_channels = reader.integer("latent_channels", 4);
-  c.norm.groups = reader.integer("norm_num_groups", 32);
-  c.sample_size = reader.integer("sample_size", 32);
+  c.in_channels = reader.size("in_channels", 3);
+  c.out_channels = reader.size("out_channels", 3);
+  c.layers_per_block = reader.size("layers_per_block", 1);
+  c.latent_channels = reader.size("latent_channels", 4);
+  c.norm.groups = reader.size("norm_num_groups", 32);
+  c.sample_size = reader.size_or_null("sample_size", 32);
   c.scaling_factor = reader.number("scaling_factor", 0.18215);
   c.mid_block_add_attention = reader.boolean("mid_block_add_attention", true);
   reader.fixed("act_fn", "silu");
@@ -50,15 +58,13 @@ Result<AutoencoderConfig> AutoencoderConfig::parse(const Json& config, const std
   reader.fixed("use_post_quant_conv", true);
   reader.ignored("force_upcast");
   for (const int64_t channels : c.block_out_channels) {
-    if (channels < 1 || c.norm.groups < 1 || channels % c.norm.groups != 0) {
+    if (channels % c.norm.groups != 0) {
       reader.fail("'block_out_channels': " + std::to_string(channels) +
-                  " is not a multiple of 'norm_num_groups' " + std::to_string(c.norm.groups));
+                  " is not a multiple of 'norm_num_groups', " + std::to_string(c.norm.groups));
     }
   }
-  if (count == 0 || count > 8) reader.fail("'block_out_channels' must name 1 to 8 blocks");
-  if (c.in_channels < 1 || c.out_channels < 1 || c.latent_channels < 1 || c.layers_per_block < 1 ||
-      c.layers_per_block > 64) {
-    reader.fail("channel counts and 'layers_per_block' must be at least 1");
+  if (c.layers_per_block > kDepthMax) {
+    reader.fail("'layers_per_block' must be at most " + std::to_string(kDepthMax));
   }
   YARD_TRY(reader.finish());
   return c;
@@ -74,9 +80,8 @@ class PixelAttention {
         attention_(scope, channels, channels, 1, true) {}
 
   at::Tensor operator()(const at::Tensor& x) const {
-    const at::Tensor tokens = norm_(x.flatten(2)).transpose(1, 2);
-    const at::Tensor out = attention_(tokens, tokens).transpose(1, 2).reshape(x.sizes());
-    return x + out;
+    const at::Tensor tokens = pixels_to_tokens(norm_(x));
+    return x + tokens_to_pixels(attention_(tokens, tokens), x);
   }
 
  private:
@@ -87,16 +92,18 @@ class PixelAttention {
 struct MidBlock {
   MidBlock(const Scope& scope, int64_t channels, NormOptions norm, bool with_attention)
       : resnet_1(scope / "resnets" / 0, channels, channels, 0, norm),
-        resnet_2(scope / "resnets" / 1, channels, channels, 0, norm) {
-    if (with_attention) attention.emplace(scope / "attentions" / 0, channels, norm);
-  }
+        attention(with_attention ? std::optional<PixelAttention>(
+                                       std::in_place, scope / "attentions" / 0, channels, norm)
+                                 : std::nullopt),
+        resnet_2(scope / "resnets" / 1, channels, channels, 0, norm) {}
   at::Tensor operator()(const at::Tensor& x) const {
     const at::Tensor h = resnet_1(x, {});
     return resnet_2(attention ? (*attention)(h) : h, {});
   }
 
-  ResnetBlock resnet_1, resnet_2;
+  ResnetBlock resnet_1;
   std::optional<PixelAttention> attention;
+  ResnetBlock resnet_2;
 };
 
 struct Level {
@@ -199,7 +206,7 @@ struct AutoencoderKL::Layers {
   Decoder decoder;
 };
 
-AutoencoderKL::AutoencoderKL(const AutoencoderConfig& config, uint64_t seed)
+AutoencoderKL::AutoencoderKL(const AutoencoderConfig& config, std::optional<uint64_t> seed)
     : config_(config),
       parameters_(seed),
       layers_(std::make_unique<Layers>(Scope(parameters_), config_)) {}

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,8 @@ struct LatentDistribution {
 
 class AutoencoderKL {
  public:
-  AutoencoderKL(const AutoencoderConfig& config, uint64_t seed);
+  // Without a seed the parameters' values are unset.
+  AutoencoderKL(const AutoencoderConfig& config, std::optional<uint64_t> seed);
   ~AutoencoderKL();
 
   // pictures [B, in_channels, H, W] in [-1, 1]; H and W multiples of downscale().

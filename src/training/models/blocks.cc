@@ -8,6 +8,16 @@
 
 namespace yard::models {
 
+at::Tensor pixels_to_tokens(const at::Tensor& x) {
+  return x.permute({0, 2, 3, 1}).reshape({x.size(0), x.size(2) * x.size(3), x.size(1)});
+}
+
+at::Tensor tokens_to_pixels(const at::Tensor& tokens, const at::Tensor& like) {
+  const at::Tensor pixels =
+      tokens.view({like.size(0), like.size(2), like.size(3), tokens.size(2)}).permute({0, 3, 1, 2});
+  return pixels.contiguous(like.suggest_memory_format());
+}
+
 ResnetBlock::ResnetBlock(const Scope& scope, int64_t in, int64_t out, int64_t time_width,
                          NormOptions norm)
     : norm1_(scope / "norm1", norm.groups, in, norm.eps),
@@ -92,16 +102,13 @@ SpatialTransformer::SpatialTransformer(const Scope& scope, int64_t channels,
 }
 
 at::Tensor SpatialTransformer::operator()(const at::Tensor& x, const at::Tensor& context) const {
-  const int64_t batch = x.size(0), height = x.size(2), width = x.size(3);
   at::Tensor h = norm_(x);
   if (conv_in_) h = (*conv_in_)(h);
-  h = h.permute({0, 2, 3, 1}).reshape({batch, height * width, x.size(1)});
+  h = pixels_to_tokens(h);
   if (linear_in_) h = (*linear_in_)(h);
   for (const TransformerBlock& block : blocks_) h = block(h, context);
   if (linear_out_) h = (*linear_out_)(h);
-  h = h.view({batch, height, width, x.size(1)}).permute({0, 3, 1, 2});
-  // Back in the layout of x, or every later operation would work in the other one.
-  h = h.contiguous(x.suggest_memory_format());
+  h = tokens_to_pixels(h, x);
   if (conv_out_) h = (*conv_out_)(h);
   return h + x;
 }

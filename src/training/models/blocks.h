@@ -13,6 +13,12 @@ struct NormOptions {
   double eps = 1e-5;
 };
 
+// [B, C, H, W] -> [B, H*W, C].
+at::Tensor pixels_to_tokens(const at::Tensor& x);
+// Back to [B, C, H, W], height, width and memory layout those of `like`: in another layout every
+// later operation would have to convert.
+at::Tensor tokens_to_pixels(const at::Tensor& tokens, const at::Tensor& like);
+
 // ResnetBlock2D: norm, SiLU, conv, (+ time), norm, SiLU, conv, + shortcut.
 // [B, in, H, W], time embedding [B, T] or none -> [B, out, H, W].
 class ResnetBlock {

@@ -12,16 +12,21 @@
 #include <cmath>
 
 namespace yard::models {
+namespace {
+
+constexpr int64_t kDepthMax = 256;  // against configs that would build for hours
+
+}  // namespace
 
 Result<ClipTextConfig> ClipTextConfig::parse(const Json& config, const std::string& what) {
   ConfigReader reader(config, what);
   ClipTextConfig c;
-  c.vocab_size = reader.integer("vocab_size", c.vocab_size);
-  c.hidden_size = reader.integer("hidden_size", c.hidden_size);
-  c.intermediate_size = reader.integer("intermediate_size", c.intermediate_size);
-  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers);
-  c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
-  c.max_position_embeddings = reader.integer("max_position_embeddings", c.max_position_embeddings);
+  c.vocab_size = reader.size("vocab_size", c.vocab_size);
+  c.hidden_size = reader.size("hidden_size", c.hidden_size);
+  c.intermediate_size = reader.size("intermediate_size", c.intermediate_size);
+  c.num_hidden_layers = reader.size("num_hidden_layers", c.num_hidden_layers);
+  c.num_attention_heads = reader.size("num_attention_heads", c.num_attention_heads);
+  c.max_position_embeddings = reader.size("max_position_embeddings", c.max_position_embeddings);
   c.layer_norm_eps = reader.number("layer_norm_eps", c.layer_norm_eps);
   c.eos_token_id = reader.integer("eos_token_id", c.eos_token_id);
   const std::string act = reader.text("hidden_act", "quick_gelu");
@@ -35,10 +40,10 @@ Result<ClipTextConfig> ClipTextConfig::parse(const Json& config, const std::stri
         "dropout", "return_dict", "output_hidden_states", "output_attentions", "use_cache"}) {
     reader.ignored(key);
   }
-  if (c.vocab_size < 1 || c.hidden_size < 1 || c.intermediate_size < 1 || c.num_hidden_layers < 1 ||
-      c.num_hidden_layers > 256 || c.max_position_embeddings < 1) {
-    reader.fail("sizes must be at least 1");
-  } else if (c.num_attention_heads < 1 || c.hidden_size % c.num_attention_heads != 0) {
+  if (c.num_hidden_layers > kDepthMax) {
+    reader.fail("'num_hidden_layers' must be at most " + std::to_string(kDepthMax));
+  }
+  if (c.hidden_size % c.num_attention_heads != 0) {
     reader.fail("'hidden_size' is not a multiple of 'num_attention_heads'");
   }
   YARD_TRY(reader.finish());
@@ -59,16 +64,16 @@ struct ClipLinear {
 
 struct EncoderLayer {
   EncoderLayer(const Scope& scope, const ClipTextConfig& c)
-      : q(scope / "self_attn" / "q_proj", c.hidden_size, c.hidden_size, in_std(c)),
+      : norm1(scope / "layer_norm1", c.hidden_size, c.layer_norm_eps),
+        q(scope / "self_attn" / "q_proj", c.hidden_size, c.hidden_size, in_std(c)),
         k(scope / "self_attn" / "k_proj", c.hidden_size, c.hidden_size, in_std(c)),
         v(scope / "self_attn" / "v_proj", c.hidden_size, c.hidden_size, in_std(c)),
         out(scope / "self_attn" / "out_proj", c.hidden_size, c.hidden_size,
             1 / std::sqrt(static_cast<double>(c.hidden_size))),
-        norm1(scope / "layer_norm1", c.hidden_size, c.layer_norm_eps),
+        norm2(scope / "layer_norm2", c.hidden_size, c.layer_norm_eps),
         fc1(scope / "mlp" / "fc1", c.hidden_size, c.intermediate_size,
             1 / std::sqrt(2.0 * static_cast<double>(c.hidden_size))),
-        fc2(scope / "mlp" / "fc2", c.intermediate_size, c.hidden_size, in_std(c)),
-        norm2(scope / "layer_norm2", c.hidden_size, c.layer_norm_eps) {}
+        fc2(scope / "mlp" / "fc2", c.intermediate_size, c.hidden_size, in_std(c)) {}
 
   // Deeper models start smaller, so that the residual stream keeps its scale.
   static double in_std(const ClipTextConfig& c) {
@@ -83,10 +88,10 @@ struct EncoderLayer {
     return h + fc2(c.quick_gelu ? wide * at::sigmoid(wide * 1.702) : at::gelu(wide));
   }
 
-  ClipLinear q, k, v, out;
   LayerNorm norm1;
-  ClipLinear fc1, fc2;
+  ClipLinear q, k, v, out;
   LayerNorm norm2;
+  ClipLinear fc1, fc2;
 };
 
 }  // namespace
@@ -98,18 +103,21 @@ struct ClipTextModel::Layers {
         positions(
             (root / "embeddings" / "position_embedding")
                 .add("weight", {c.max_position_embeddings, c.hidden_size}, Init::kNormal, 0.02)),
-        final_norm(root / "final_layer_norm", c.hidden_size, c.layer_norm_eps) {
-    for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
-      layers.emplace_back(root / "encoder" / "layers" / i, c);
-    }
+        layers(make_layers(root / "encoder" / "layers", c)),
+        final_norm(root / "final_layer_norm", c.hidden_size, c.layer_norm_eps) {}
+
+  static std::vector<EncoderLayer> make_layers(const Scope& scope, const ClipTextConfig& c) {
+    std::vector<EncoderLayer> layers;
+    for (int64_t i = 0; i < c.num_hidden_layers; ++i) layers.emplace_back(scope / i, c);
+    return layers;
   }
 
   at::Tensor tokens, positions;
-  LayerNorm final_norm;
   std::vector<EncoderLayer> layers;
+  LayerNorm final_norm;
 };
 
-ClipTextModel::ClipTextModel(const ClipTextConfig& config, uint64_t seed)
+ClipTextModel::ClipTextModel(const ClipTextConfig& config, std::optional<uint64_t> seed)
     : config_(config),
       parameters_(seed),
       layers_(std::make_unique<Layers>(Scope(parameters_) / "text_model", config_)) {}

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,8 @@ struct ClipTextOutput {
 
 class ClipTextModel {
  public:
-  ClipTextModel(const ClipTextConfig& config, uint64_t seed);
+  // Without a seed the parameters' values are unset.
+  ClipTextModel(const ClipTextConfig& config, std::optional<uint64_t> seed);
   ~ClipTextModel();
 
   // input_ids [B, L] i64, L <= max_position_embeddings.

@@ -1,6 +1,18 @@
 #include "models/config.h"
 
+#include <algorithm>
+
 namespace yard::models {
+namespace {
+
+bool is_size(const Json& value) {
+  return value.is_number_integer() && json_internal::holds_integer<int64_t>(value) &&
+         value.get<int64_t>() >= 1 && value.get<int64_t>() <= ConfigReader::kSizeMax;
+}
+
+const std::string kSizeText = "a whole number from 1 to " + std::to_string(ConfigReader::kSizeMax);
+
+}  // namespace
 
 ConfigReader::ConfigReader(const Json& config, std::string what)
     : config_(config), what_(std::move(what)) {
@@ -15,91 +27,95 @@ const Json* ConfigReader::find(std::string_view key) {
   known_.emplace_back(key);
   if (!config_.is_object()) return nullptr;
   const auto it = config_.find(key);
-  return it == config_.end() || it->is_null() ? nullptr : &*it;
+  return it == config_.end() ? nullptr : &*it;
+}
+
+bool ConfigReader::has(std::string_view key) const {
+  if (!config_.is_object()) return false;
+  const auto it = config_.find(key);
+  return it != config_.end() && !it->is_null();
 }
 
 void ConfigReader::fail(std::string message) {
   if (failure_.empty()) failure_ = std::move(message);
 }
 
+void ConfigReader::fail_kind(std::string_view key, std::string_view wanted) {
+  fail("'" + std::string(key) + "' must be " + std::string(wanted));
+}
+
 int64_t ConfigReader::integer(std::string_view key, int64_t fallback) {
   const Json* value = find(key);
   if (value == nullptr) return fallback;
-  if (!value->is_number_integer()) {
-    fail("'" + std::string(key) + "' must be a whole number");
-    return fallback;
+  if (json_internal::holds_integer<int64_t>(*value)) return value->get<int64_t>();
+  fail_kind(key, "a whole number");
+  return fallback;
+}
+
+int64_t ConfigReader::size(std::string_view key, int64_t fallback) {
+  const Json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (is_size(*value)) return value->get<int64_t>();
+  fail_kind(key, kSizeText);
+  return fallback;
+}
+
+int64_t ConfigReader::size_or_null(std::string_view key, int64_t fallback) {
+  if (has(key)) return size(key, fallback);
+  ignored(key);
+  return fallback;
+}
+
+std::vector<int64_t> ConfigReader::sizes(std::string_view key, size_t count, int64_t fallback) {
+  const Json* value = find(key);
+  if (value == nullptr) return std::vector<int64_t>(count, fallback);
+  if (is_size(*value)) return std::vector<int64_t>(count, value->get<int64_t>());
+  if (value->is_array() && value->size() == count && std::ranges::all_of(*value, is_size)) {
+    return value->get<std::vector<int64_t>>();
   }
-  return value->get<int64_t>();
+  fail_kind(key, kSizeText + ", or a list of " + std::to_string(count) + " such");
+  return std::vector<int64_t>(count, fallback);
 }
 
 double ConfigReader::number(std::string_view key, double fallback) {
   const Json* value = find(key);
   if (value == nullptr) return fallback;
-  if (!value->is_number()) {
-    fail("'" + std::string(key) + "' must be a number");
-    return fallback;
-  }
-  return value->get<double>();
+  if (value->is_number()) return value->get<double>();
+  fail_kind(key, "a number");
+  return fallback;
 }
 
 bool ConfigReader::boolean(std::string_view key, bool fallback) {
   const Json* value = find(key);
   if (value == nullptr) return fallback;
-  if (!value->is_boolean()) {
-    fail("'" + std::string(key) + "' must be true or false");
-    return fallback;
-  }
-  return value->get<bool>();
+  if (value->is_boolean()) return value->get<bool>();
+  fail_kind(key, "true or false");
+  return fallback;
 }
 
 std::string ConfigReader::text(std::string_view key, std::string_view fallback) {
   const Json* value = find(key);
   if (value == nullptr) return std::string(fallback);
-  if (!value->is_string()) {
-    fail("'" + std::string(key) + "' must be a string");
-    return std::string(fallback);
-  }
-  return value->get<std::string>();
-}
-
-std::vector<int64_t> ConfigReader::integers(std::string_view key, size_t count, int64_t fallback) {
-  const Json* value = find(key);
-  if (value == nullptr) return std::vector<int64_t>(count, fallback);
-  if (value->is_number_integer()) return std::vector<int64_t>(count, value->get<int64_t>());
-  std::vector<int64_t> list;
-  bool good = value->is_array();
-  if (good) {
-    for (const Json& entry : *value) good = good && entry.is_number_integer();
-  }
-  if (good) list = value->get<std::vector<int64_t>>();
-  if (list.size() != count) {
-    fail("'" + std::string(key) + "' must be a whole number or a list of " + std::to_string(count));
-    return std::vector<int64_t>(count, fallback);
-  }
-  return list;
+  if (value->is_string()) return value->get<std::string>();
+  fail_kind(key, "a string");
+  return std::string(fallback);
 }
 
 std::vector<std::string> ConfigReader::texts(std::string_view key,
                                              std::vector<std::string> fallback) {
   const Json* value = find(key);
   if (value == nullptr) return fallback;
-  bool good = value->is_array();
-  if (good) {
-    for (const Json& entry : *value) good = good && entry.is_string();
+  if (value->is_array() &&
+      std::ranges::all_of(*value, [](const Json& entry) { return entry.is_string(); })) {
+    return value->get<std::vector<std::string>>();
   }
-  if (!good) {
-    fail("'" + std::string(key) + "' must be a list of strings");
-    return fallback;
-  }
-  return value->get<std::vector<std::string>>();
+  fail_kind(key, "a list of strings");
+  return fallback;
 }
 
 void ConfigReader::fixed(std::string_view key, const Json& value) {
   const Json* given = find(key);
-  if (given == nullptr || *given == value) return;
-  // 1 and 1.0 are the same to a config's reader.
-  if (given->is_number() && value.is_number() && given->get<double>() == value.get<double>())
-    return;
+  if (given == nullptr || *given == value) return;  // 1 and 1.0 compare equal
   fail("'" + std::string(key) + "': " + given->dump() + " is not supported, only " + value.dump());
 }
 

@@ -14,30 +14,42 @@
 
 namespace yard::models {
 
+// Each reading function gives `fallback` for a key that is absent, and for one that is wrong, which
+// finish() then reports. null means "no such layer" in these configs: it is an error wherever a
+// value is expected, unless the function's name says otherwise.
 class ConfigReader {
  public:
-  // `what` names the document in errors: "unet/config.json".
+  static constexpr int64_t kSizeMax = int64_t{1} << 20;
+
+  // `what` names the document in errors: "unet/config.json". `config` must outlive the reader.
   ConfigReader(const Json& config, std::string what);
 
   int64_t integer(std::string_view key, int64_t fallback);
+  // A count or a width: from 1 to kSizeMax.
+  int64_t size(std::string_view key, int64_t fallback);
+  int64_t size_or_null(std::string_view key, int64_t fallback);
+  // `count` sizes: a list, or one value meant for all of them.
+  std::vector<int64_t> sizes(std::string_view key, size_t count, int64_t fallback);
   double number(std::string_view key, double fallback);
   bool boolean(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
-  // A list, or one value meant for all `count` entries.
-  std::vector<int64_t> integers(std::string_view key, size_t count, int64_t fallback);
   std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
-  // A key that we support at one value only; null counts as that value.
+  // A key that we support at one value only.
   void fixed(std::string_view key, const Json& value);
   // A key that has no effect on us.
   void ignored(std::string_view key);
+  // Present and not null. Does not count as asking for the key.
+  bool has(std::string_view key) const;
 
   // An error of our own, kept if it is the first: "'block_out_channels' ...".
   void fail(std::string message);
+  bool failed() const { return !failure_.empty(); }
   // The first error met, or a key that nobody asked for.
   Status finish() const;
 
  private:
   const Json* find(std::string_view key);
+  void fail_kind(std::string_view key, std::string_view wanted);
 
   const Json& config_;
   std::string what_;

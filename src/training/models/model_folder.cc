@@ -75,7 +75,7 @@ Result<std::unique_ptr<Model>> load(const std::string& folder, ModelKind kind) {
   }
   YARD_ASSIGN(const Config config, Config::parse(json, what));
   return tensor::guard_torch("loading " + folder, [&]() -> Result<std::unique_ptr<Model>> {
-    auto model = std::make_unique<Model>(config, 0);
+    auto model = std::make_unique<Model>(config, std::nullopt);
     const std::string path = folder + "/" + std::string(entry_of(kind).weights_file);
     YARD_ASSIGN(SafetensorsFile file, read_safetensors(path));
     if (kind == ModelKind::kClipText) add_clip_prefix(file.tensors);

@@ -2,12 +2,13 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
-#include <numbers>
 #include <span>
 
 #include "base/random.h"
-#include "base/result.h"
+#include "tensor/normal.h"
 
 namespace yard::models {
 namespace {
@@ -19,18 +20,45 @@ uint64_t hash_of(std::string_view name) {
   return hash;
 }
 
+// Keeps weights apart from the noise that training draws with the same seed.
+constexpr uint64_t kSalt = 0x7765'6967'6874'7321;
+
+// Four values out of each Philox block, 24 bits each: all that a float in [-1, 1) can hold.
 void fill_uniform(std::span<float> out, uint64_t seed, uint64_t stream, double bound) {
-  for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = static_cast<float>((2 * random_uniform(seed, stream, i) - 1) * bound);
+  const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed),
+                                       static_cast<uint32_t>(seed >> 32)};
+  const auto scale = static_cast<float>(bound);
+  for (size_t begin = 0; begin < out.size(); begin += 4) {
+    const uint64_t block = begin / 4;
+    const auto words = philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                               static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
+                              key);
+    for (size_t i = begin; i < std::min(begin + 4, out.size()); ++i) {
+      out[i] = (static_cast<float>(words[i - begin] >> 8) * 0x1.0p-23F - 1) * scale;
+    }
   }
 }
 
-// Box-Muller.
 void fill_normal(std::span<float> out, uint64_t seed, uint64_t stream, double scale) {
-  for (size_t i = 0; i < out.size(); ++i) {
-    const double u = 1 - random_uniform(seed, stream, 2 * i);
-    const double angle = 2 * std::numbers::pi * random_uniform(seed, stream, 2 * i + 1);
-    out[i] = static_cast<float>(scale * std::sqrt(-2 * std::log(u)) * std::cos(angle));
+  tensor::fill_normal({.seed = seed, .sample = stream}, out);
+  for (float& value : out) value *= static_cast<float>(scale);
+}
+
+void fill(std::span<float> out, uint64_t seed, const std::string& name, Init init,
+          double fan_in_or_scale) {
+  switch (init) {
+    case Init::kUniformFanIn:
+      fill_uniform(out, seed ^ kSalt, hash_of(name), 1 / std::sqrt(fan_in_or_scale));
+      break;
+    case Init::kNormal:
+      fill_normal(out, seed ^ kSalt, hash_of(name), fan_in_or_scale);
+      break;
+    case Init::kOnes:
+      std::ranges::fill(out, 1.0F);
+      break;
+    case Init::kZeros:
+      std::ranges::fill(out, 0.0F);
+      break;
   }
 }
 
@@ -39,20 +67,9 @@ void fill_normal(std::span<float> out, uint64_t seed, uint64_t stream, double sc
 at::Tensor ParameterList::add(const std::string& name, at::IntArrayRef shape, Init init,
                               double fan_in_or_scale) {
   at::Tensor tensor = at::empty(shape, at::kFloat);
-  const std::span<float> out(tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel()));
-  switch (init) {
-    case Init::kUniformFanIn:
-      fill_uniform(out, seed_, hash_of(name), 1 / std::sqrt(fan_in_or_scale));
-      break;
-    case Init::kNormal:
-      fill_normal(out, seed_, hash_of(name), fan_in_or_scale);
-      break;
-    case Init::kOnes:
-      std::fill(out.begin(), out.end(), 1.0F);
-      break;
-    case Init::kZeros:
-      std::fill(out.begin(), out.end(), 0.0F);
-      break;
+  if (seed_) {
+    fill({tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel())}, *seed_, name,
+         init, fan_in_or_scale);
   }
   all_.push_back({name, tensor});
   return tensor;
@@ -77,6 +94,15 @@ int64_t parameter_count(const std::vector<NamedTensor>& parameters) {
 
 void set_requires_grad(const std::vector<NamedTensor>& parameters, bool requires_grad) {
   for (const NamedTensor& p : parameters) p.tensor.set_requires_grad(requires_grad);
+}
+
+void move_parameters(const std::vector<NamedTensor>& parameters, at::Device device,
+                     at::ScalarType dtype) {
+  for (const NamedTensor& p : parameters) {
+    at::Tensor tensor = p.tensor;
+    tensor.mutable_grad().reset();
+    tensor.set_data(tensor.detach().to(device, dtype));
+  }
 }
 
 }  // namespace yard::models

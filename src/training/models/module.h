@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,11 @@ enum class Init : uint8_t {
 };
 
 // Where a model's constructor gets its parameters. Values are drawn from (seed, full name,
-// element), so that a parameter's start depends neither on the others nor on the machine.
+// element), so that a parameter's start depends neither on the others nor on the machine. Without
+// a seed they are left unset, for a model whose weights are read from a file.
 class ParameterList {
  public:
-  explicit ParameterList(uint64_t seed) : seed_(seed) {}
+  explicit ParameterList(std::optional<uint64_t> seed) : seed_(seed) {}
 
   // An f32 CPU leaf. `fan_in` and `scale` as Init needs them.
   at::Tensor add(const std::string& name, at::IntArrayRef shape, Init init,
@@ -38,7 +40,7 @@ class ParameterList {
   const std::vector<NamedTensor>& all() const { return all_; }
 
  private:
-  uint64_t seed_;
+  std::optional<uint64_t> seed_;
   std::vector<NamedTensor> all_;
 };
 
@@ -60,5 +62,9 @@ class Scope {
 // The sum of elements over all parameters.
 int64_t parameter_count(const std::vector<NamedTensor>& parameters);
 void set_requires_grad(const std::vector<NamedTensor>& parameters, bool requires_grad);
+// Moves the values; every handle to a parameter, a layer's too, sees the new ones. Gradients are
+// dropped.
+void move_parameters(const std::vector<NamedTensor>& parameters, at::Device device,
+                     at::ScalarType dtype);
 
 }  // namespace yard::models

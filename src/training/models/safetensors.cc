@@ -1,5 +1,6 @@
 #include "models/safetensors.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -7,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -15,27 +15,13 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "models/safetensors_internal.h"
 #include "tensor/guard_torch.h"
 
 namespace yard::models {
 namespace {
 
-struct DTypeName {
-  std::string_view name;
-  at::ScalarType type;
-};
-constexpr std::array<DTypeName, 10> kDTypes = {{
-    {"F64", at::kDouble},
-    {"F32", at::kFloat},
-    {"F16", at::kHalf},
-    {"BF16", at::kBFloat16},
-    {"I64", at::kLong},
-    {"I32", at::kInt},
-    {"I16", at::kShort},
-    {"I8", at::kChar},
-    {"U8", at::kByte},
-    {"BOOL", at::kBool},
-}};
+constexpr size_t kRankMax = 64;  // libtorch's own limit
 
 class Mapping {
  public:
@@ -68,7 +54,7 @@ struct Entry {
 };
 
 Result<at::ScalarType> dtype_of(const std::string& name, const std::string& what) {
-  for (const DTypeName& known : kDTypes) {
+  for (const SafetensorsDType& known : kSafetensorsDTypes) {
     if (known.name == name) return known.type;
   }
   return Error{Code::kInvalidArgument, what + ": dtype '" + name + "' is not supported"};
@@ -102,6 +88,7 @@ Result<Entry> parse_entry(const std::string& name, const Json& json, uint64_t da
   if (entry.begin > entry.end || entry.end > data_bytes) {
     return corrupt(what, "its data lie outside the file (truncated?)");
   }
+  if (entry.shape.size() > kRankMax) return corrupt(what, "its shape has too many dimensions");
   uint64_t count = 0;
   if (!count_elements(entry.shape, count) ||
       count * c10::elementSize(entry.type) != entry.end - entry.begin) {
@@ -165,9 +152,15 @@ Result<std::map<std::string, std::string>> parse_metadata(const Json& json,
 
 NamedTensor view_of(const Entry& entry, const std::shared_ptr<Mapping>& file, uint64_t data_begin) {
   std::byte* data = file->data + data_begin + entry.begin;
+  const auto options = at::TensorOptions().dtype(entry.type);
+  if ((data_begin + entry.begin) % c10::elementSize(entry.type) != 0) {
+    // Written without the reference's padding: a view would read across alignment.
+    at::Tensor copy = at::empty(entry.shape, options);
+    std::memcpy(copy.mutable_data_ptr(), data, entry.end - entry.begin);
+    return {entry.name, copy};
+  }
   auto keep = [file](void*) {};  // the mapping lives as long as the tensor's storage
-  return {entry.name,
-          at::from_blob(data, entry.shape, keep, at::TensorOptions().dtype(entry.type))};
+  return {entry.name, at::from_blob(data, entry.shape, keep, options)};
 }
 
 }  // namespace
@@ -193,65 +186,6 @@ Result<SafetensorsFile> read_safetensors(const std::string& path) {
     for (const Entry& entry : entries) out.tensors.push_back(view_of(entry, file, data_begin));
     return std::move(out);
   });
-}
-
-namespace {
-
-std::string_view name_of(at::ScalarType type) {
-  for (const DTypeName& known : kDTypes) {
-    if (known.type == type) return known.name;
-  }
-  return {};
-}
-
-Result<std::string> header_of(const std::vector<NamedTensor>& tensors,
-                              const std::map<std::string, std::string>& metadata) {
-  Json header = Json::object();
-  header["__metadata__"] = metadata;
-  header["__metadata__"]["format"] = "pt";
-  uint64_t offset = 0;
-  for (const NamedTensor& t : tensors) {
-    const std::string_view dtype = name_of(t.tensor.scalar_type());
-    if (dtype.empty())
-      return Error{Code::kInvalidArgument, "tensor '" + t.name + "': dtype cannot be stored"};
-    if (header.contains(t.name))
-      return Error{Code::kInvalidArgument, "tensor '" + t.name + "': name given twice"};
-    const uint64_t end = offset + static_cast<uint64_t>(t.tensor.nbytes());
-    header[t.name] = {
-        {"dtype", dtype}, {"shape", t.tensor.sizes().vec()}, {"data_offsets", {offset, end}}};
-    offset = end;
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data start on 8 bytes
-  return text;
-}
-
-}  // namespace
-
-Result<std::string> safetensors_bytes(const std::vector<NamedTensor>& tensors,
-                                      const std::map<std::string, std::string>& metadata) {
-  std::vector<NamedTensor> ordered = tensors;
-  std::ranges::sort(ordered, [](const NamedTensor& a, const NamedTensor& b) {
-    const auto wide_a = a.tensor.element_size(), wide_b = b.tensor.element_size();
-    return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
-  });
-  YARD_ASSIGN(const std::string header, header_of(ordered, metadata));
-  return tensor::guard_torch("writing safetensors", [&]() -> Result<std::string> {
-    const uint64_t header_bytes = header.size();
-    std::string out(reinterpret_cast<const char*>(&header_bytes), 8);
-    out += header;
-    for (const NamedTensor& t : ordered) {
-      const at::Tensor dense = t.tensor.detach().to(at::kCPU).contiguous();
-      out.append(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
-    }
-    return out;
-  });
-}
-
-Status write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
-  YARD_ASSIGN(const std::string bytes, safetensors_bytes(tensors, metadata));
-  return write_file_atomic(path, bytes);
 }
 
 }  // namespace yard::models

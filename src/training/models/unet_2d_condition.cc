@@ -3,10 +3,16 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/silu.h>
 
+#include <algorithm>
+
 #include "base/nearest_name.h"
 
 namespace yard::models {
 namespace {
+
+// Beyond any known model; against configs that would build for hours.
+constexpr size_t kBlockCountMax = 8;
+constexpr int64_t kDepthMax = 64;
 
 constexpr std::string_view kCross = "CrossAttn";
 
@@ -41,40 +47,70 @@ void read_fixed_keys(ConfigReader& reader) {
   reader.ignored("addition_embed_type_num_heads");
 }
 
-void check_sizes(const UNetConfig& c, ConfigReader& reader) {
-  const size_t count = c.block_out_channels.size();
-  if (count == 0 || count > 8) reader.fail("'block_out_channels' must name 1 to 8 blocks");
-  if (c.down_block_types.size() != count || c.up_block_types.size() != count) {
-    reader.fail(
-        "'down_block_types' and 'up_block_types' must have as many entries as "
-        "'block_out_channels'");
-    return;
+void check_block_types(ConfigReader& reader, std::string_view key,
+                       const std::vector<std::string>& types,
+                       const std::vector<std::string_view>& known, size_t count) {
+  const std::string name = "'" + std::string(key) + "'";
+  if (types.size() != count) {
+    reader.fail(name + " must have as many entries as 'block_out_channels'");
   }
+  for (const std::string& type : types) {
+    if (std::ranges::find(known, type) == known.end()) {
+      reader.fail(name + ": '" + type + "' is not supported" + suggestion(type, known));
+    }
+  }
+}
+
+// What does not depend on one key alone.
+void check_blocks(ConfigReader& reader, const UNetConfig& c) {
+  const size_t count = c.block_out_channels.size();
   for (size_t i = 0; i < count; ++i) {
-    const std::string& down = c.down_block_types[i];
-    const std::string& up = c.up_block_types[i];
-    if (down != "DownBlock2D" && down != "CrossAttnDownBlock2D") {
-      reader.fail("'down_block_types': unknown '" + down + "'" +
-                  suggestion(down, {"DownBlock2D", "CrossAttnDownBlock2D"}));
-    }
-    if (up != "UpBlock2D" && up != "CrossAttnUpBlock2D") {
-      reader.fail("'up_block_types': unknown '" + up + "'" +
-                  suggestion(up, {"UpBlock2D", "CrossAttnUpBlock2D"}));
-    }
     const int64_t channels = c.block_out_channels[i];
-    if (channels < 1 || channels > 65536 || c.norm.groups < 1 || channels % c.norm.groups != 0) {
+    if (channels % c.norm.groups != 0) {
       reader.fail("'block_out_channels': " + std::to_string(channels) +
-                  " is not a multiple of 'norm_num_groups' " + std::to_string(c.norm.groups));
+                  " is not a multiple of 'norm_num_groups', " + std::to_string(c.norm.groups));
     }
-    if (c.head_counts[i] < 1 || channels % c.head_counts[i] != 0) {
+    const bool attends = has_attention(c.down_block_types[i]) ||
+                         has_attention(c.up_block_types[count - 1 - i]) || i + 1 == count;
+    if (attends && channels % c.head_counts[i] != 0) {
       reader.fail("'attention_head_dim': " + std::to_string(channels) +
                   " channels do not divide into " + std::to_string(c.head_counts[i]) + " heads");
     }
-    if (c.layers_per_block[i] < 1 || c.layers_per_block[i] > 64 || c.transformer_layers[i] < 1 ||
-        c.transformer_layers[i] > 64) {
-      reader.fail("'layers_per_block' and 'transformer_layers_per_block' must be from 1 to 64");
+    if (c.layers_per_block[i] > kDepthMax || c.transformer_layers[i] > kDepthMax) {
+      reader.fail("'layers_per_block' and 'transformer_layers_per_block' must be at most " +
+                  std::to_string(kDepthMax));
     }
   }
+  if (c.block_out_channels[0] % 2 != 0) {
+    reader.fail(
+        "'block_out_channels': the first must be even, for the timestep's sines and cosines");
+  }
+}
+
+void read_blocks(ConfigReader& reader, UNetConfig& c) {
+  const std::string cross_down = "CrossAttnDownBlock2D", cross_up = "CrossAttnUpBlock2D";
+  c.down_block_types =
+      reader.texts("down_block_types", {cross_down, cross_down, cross_down, "DownBlock2D"});
+  c.up_block_types = reader.texts("up_block_types", {"UpBlock2D", cross_up, cross_up, cross_up});
+  const size_t count = c.down_block_types.size();
+  if (count < 1 || count > kBlockCountMax) {
+    reader.fail("'down_block_types' must name 1 to " + std::to_string(kBlockCountMax) + " blocks");
+  }
+  c.block_out_channels = {320, 640, 1280, 1280};
+  if (reader.has("block_out_channels") || count != c.block_out_channels.size()) {
+    c.block_out_channels = reader.sizes("block_out_channels", count, 320);
+  }
+  check_block_types(reader, "down_block_types", c.down_block_types,
+                    {"DownBlock2D", "CrossAttnDownBlock2D"}, count);
+  check_block_types(reader, "up_block_types", c.up_block_types, {"UpBlock2D", "CrossAttnUpBlock2D"},
+                    count);
+  c.layers_per_block = reader.sizes("layers_per_block", count, 2);
+  // diffusers calls the number of heads "attention_head_dim" unless num_attention_heads is given.
+  c.head_counts = reader.sizes("attention_head_dim", count, 8);
+  if (reader.has("num_attention_heads")) {
+    c.head_counts = reader.sizes("num_attention_heads", count, 8);
+  }
+  c.transformer_layers = reader.sizes("transformer_layers_per_block", count, 1);
 }
 
 }  // namespace
@@ -82,41 +118,23 @@ void check_sizes(const UNetConfig& c, ConfigReader& reader) {
 Result<UNetConfig> UNetConfig::parse(const Json& config, const std::string& what) {
   ConfigReader reader(config, what);
   UNetConfig c;
-  if (config.contains("sample_size") && config["sample_size"].is_array()) {
-    reader.ignored("sample_size");  // [height, width]: metadata only
-  } else {
-    c.sample_size = reader.integer("sample_size", 64);
-  }
-  c.in_channels = reader.integer("in_channels", 4);
-  c.out_channels = reader.integer("out_channels", 4);
+  c.sample_size = reader.size_or_null("sample_size", 64);
+  c.in_channels = reader.size("in_channels", 4);
+  c.out_channels = reader.size("out_channels", 4);
   c.flip_sin_to_cos = reader.boolean("flip_sin_to_cos", true);
   c.freq_shift = reader.number("freq_shift", 0);
-  const std::string cross_down = "CrossAttnDownBlock2D", cross_up = "CrossAttnUpBlock2D";
-  c.down_block_types =
-      reader.texts("down_block_types", {cross_down, cross_down, cross_down, "DownBlock2D"});
-  c.up_block_types = reader.texts("up_block_types", {"UpBlock2D", cross_up, cross_up, cross_up});
-  const size_t count = c.down_block_types.size();
-  c.block_out_channels = config.contains("block_out_channels")
-                             ? reader.integers("block_out_channels", count, 320)
-                             : std::vector<int64_t>{320, 640, 1280, 1280};
-  reader.ignored("block_out_channels");
-  c.layers_per_block = reader.integers("layers_per_block", count, 2);
-  // diffusers calls the number of heads "attention_head_dim" unless num_attention_heads is given.
-  const std::vector<int64_t> head_dims = reader.integers("attention_head_dim", count, 8);
-  c.head_counts = config.contains("num_attention_heads") && !config["num_attention_heads"].is_null()
-                      ? reader.integers("num_attention_heads", count, 8)
-                      : head_dims;
-  reader.ignored("num_attention_heads");
-  c.transformer_layers = reader.integers("transformer_layers_per_block", count, 1);
   c.downsample_padding = reader.integer("downsample_padding", 1);
-  c.norm = {reader.integer("norm_num_groups", 32), reader.number("norm_eps", 1e-5)};
-  c.cross_attention_dim = reader.integer("cross_attention_dim", 1280);
+  c.norm = {reader.size("norm_num_groups", 32), reader.number("norm_eps", 1e-5)};
+  c.cross_attention_dim = reader.size("cross_attention_dim", 1280);
   c.use_linear_projection = reader.boolean("use_linear_projection", false);
   read_fixed_keys(reader);
-  check_sizes(c, reader);
-  if (c.in_channels < 1 || c.out_channels < 1 || c.cross_attention_dim < 1) {
-    reader.fail("'in_channels', 'out_channels' and 'cross_attention_dim' must be at least 1");
+  read_blocks(reader, c);
+  reader.ignored("block_out_channels");
+  reader.ignored("num_attention_heads");
+  if (c.downsample_padding != 0 && c.downsample_padding != 1) {
+    reader.fail("'downsample_padding' must be 0 or 1");
   }
+  if (!reader.failed()) check_blocks(reader, c);
   YARD_TRY(reader.finish());
   return c;
 }
@@ -148,10 +166,10 @@ struct UNet2DConditionModel::Layers {
         time_1(root / "time_embedding" / "linear_1", c.block_out_channels[0], time_width(c)),
         time_2(root / "time_embedding" / "linear_2", time_width(c), time_width(c)),
         down(make_down(root / "down_blocks", c)),
-        mid_attention(root / "mid_block" / "attentions" / 0, c.block_out_channels.back(),
-                      transformer_of(c, c.block_out_channels.size() - 1)),
         mid_1(root / "mid_block" / "resnets" / 0, c.block_out_channels.back(),
               c.block_out_channels.back(), time_width(c), c.norm),
+        mid_attention(root / "mid_block" / "attentions" / 0, c.block_out_channels.back(),
+                      transformer_of(c, c.block_out_channels.size() - 1)),
         mid_2(root / "mid_block" / "resnets" / 1, c.block_out_channels.back(),
               c.block_out_channels.back(), time_width(c), c.norm),
         up(make_up(root / "up_blocks", c)),
@@ -167,11 +185,11 @@ struct UNet2DConditionModel::Layers {
       const Scope here = scope / static_cast<int64_t>(i);
       const int64_t out = c.block_out_channels[i];
       for (int64_t layer = 0; layer < c.layers_per_block[i]; ++layer) {
+        blocks[i].resnets.emplace_back(here / "resnets" / layer, channels, out, time_width(c),
+                                       c.norm);
         if (has_attention(c.down_block_types[i])) {
           blocks[i].attentions.emplace_back(here / "attentions" / layer, out, transformer_of(c, i));
         }
-        blocks[i].resnets.emplace_back(here / "resnets" / layer, channels, out, time_width(c),
-                                       c.norm);
         channels = out;
       }
       if (i + 1 < blocks.size()) {
@@ -202,12 +220,12 @@ struct UNet2DConditionModel::Layers {
       const size_t mirrored = count - 1 - i;
       const int64_t out = c.block_out_channels[mirrored];
       for (int64_t layer = 0; layer < c.layers_per_block[mirrored] + 1; ++layer) {
+        blocks[i].resnets.emplace_back(here / "resnets" / layer, channels + skips.back(), out,
+                                       time_width(c), c.norm);
         if (has_attention(c.up_block_types[i])) {
           blocks[i].attentions.emplace_back(here / "attentions" / layer, out,
                                             transformer_of(c, mirrored));
         }
-        blocks[i].resnets.emplace_back(here / "resnets" / layer, channels + skips.back(), out,
-                                       time_width(c), c.norm);
         skips.pop_back();
         channels = out;
       }
@@ -219,14 +237,15 @@ struct UNet2DConditionModel::Layers {
   Conv2d conv_in;
   Linear time_1, time_2;
   std::vector<Block> down;
+  ResnetBlock mid_1;
   SpatialTransformer mid_attention;
-  ResnetBlock mid_1, mid_2;
+  ResnetBlock mid_2;
   std::vector<Block> up;
   GroupNorm norm_out;
   Conv2d conv_out;
 };
 
-UNet2DConditionModel::UNet2DConditionModel(const UNetConfig& config, uint64_t seed)
+UNet2DConditionModel::UNet2DConditionModel(const UNetConfig& config, std::optional<uint64_t> seed)
     : config_(config),
       parameters_(seed),
       layers_(std::make_unique<Layers>(Scope(parameters_), config_)) {}

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,8 @@ struct UNetConfig {
 
 class UNet2DConditionModel {
  public:
-  UNet2DConditionModel(const UNetConfig& config, uint64_t seed);
+  // Without a seed the parameters' values are unset.
+  UNet2DConditionModel(const UNetConfig& config, std::optional<uint64_t> seed);
   ~UNet2DConditionModel();
 
   // sample [B, in_channels, H, W] with H and W multiples of 2^(blocks - 1), timestep [B] (f32 or
