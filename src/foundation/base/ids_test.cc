@@ -22,6 +22,7 @@ TEST(MakeJobName, IsASageMakerJobNameWhateverThePrefix) {
     const auto name = make_job_name(prefix, kTime);
     EXPECT_TRUE(std::regex_match(name, valid)) << name;
   }
+  EXPECT_TRUE(make_job_name("trail- ", kTime).starts_with("trail-2026"));
   const auto longest = make_job_name(std::string(200, 'x'), kTime);
   EXPECT_EQ(longest.size(), 63u);
   EXPECT_TRUE(std::regex_match(longest, valid));

@@ -20,6 +20,8 @@ TEST(NearestName, PrefersTheNearest) {
 
 TEST(NearestName, FindsNothingForOtherWords) {
   EXPECT_EQ(nearest_name("optimizer", kNames), "");
+  EXPECT_EQ(nearest_name("abc", {"abxyz"}), "");  // three edits, and two are near
+  EXPECT_EQ(nearest_name("abc", {"abxy"}), "abxy");
   EXPECT_EQ(nearest_name("x", {}), "");
   EXPECT_EQ(nearest_name(std::string(100'000, 'a'), kNames), "");
 }

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <thread>
 
 namespace yard {
@@ -73,6 +75,7 @@ TEST(StopToken, WaitTimesOut) {
 
 TEST(StopToken, RequestKeepsErrnoOfTheInterruptedCode) {
   const StopSource source;
+  ASSERT_EQ(::eventfd_write(source.token().fd(), UINT64_MAX - 1), 0);  // full: a write must fail
   errno = EDOM;
   source.request();
   EXPECT_EQ(errno, EDOM);

@@ -93,14 +93,15 @@ TEST(Subprocess, ReadsNothingFromOurStandardInput) {
   EXPECT_EQ(output_of(shell("cat")), "");
 }
 
-TEST(Subprocess, StandardStreamsMayBeSwapped) {
+// Our own standard output, given as the child's error stream, is not what became the child's 1.
+TEST(Subprocess, StreamsMayBeGivenAcrossEachOther) {
   Pipe pipe;
   auto options = shell("echo out; echo err >&2");
-  options.stdout_fd = STDERR_FILENO;
-  options.stderr_fd = pipe.in.get();
+  options.stdout_fd = pipe.in.get();
+  options.stderr_fd = STDOUT_FILENO;
   auto child = Subprocess::spawn(options);
   ASSERT_TRUE(child);
-  EXPECT_EQ(pipe.read_all(), "err\n");
+  EXPECT_EQ(pipe.read_all(), "out\n");
 }
 
 TEST(Subprocess, InheritsNoOtherDescriptor) {
@@ -194,6 +195,7 @@ TEST(Subprocess, KillGroupReachesGrandchildrenEvenAfterTheChildEnded) {
   auto child = Subprocess::spawn(options);
   ASSERT_TRUE(child);
   EXPECT_TRUE(child->wait(kLongEnough)->ok());
+  EXPECT_EQ(::kill(child->pid(), 0), 0);  // its number is still taken
   EXPECT_TRUE(child->kill_group(SIGKILL));
   EXPECT_EQ(pipe.read_all(), "");
 }
