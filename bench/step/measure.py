@@ -17,6 +17,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+BUILD = pathlib.Path(os.environ.get("YARD_BUILD_DIR", ROOT / "build/release"))
 RANKS = 2
 SIDE_SECONDS_MAX = 180
 # Ratio the project wants: peer's milliseconds over ours.
@@ -109,7 +110,7 @@ def compare(arguments, precision):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
+    parser.add_argument("--bin", type=pathlib.Path, default=BUILD / "bin")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm-up", type=int, default=4)
     parser.add_argument("--steps", type=int, default=12)
