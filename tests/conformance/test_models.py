@@ -140,6 +140,68 @@ def test_text_encoder_forward_equals_transformers(name, tmp_path):
     assert_close(ours["pooler_output"], reference.pooler_output)
 
 
+@pytest.fixture(scope="module")
+def our_folders(tmp_path_factory):
+    """Models that ours made and saved: unet, vae, text_encoder."""
+    root = tmp_path_factory.mktemp("ours")
+    subprocess.run(
+        [BIN / "yard_models_test", "--gtest_also_run_disabled_tests",
+         "--gtest_filter=*WritesFoldersForTheReferencePackages"],
+        check=True, capture_output=True, timeout=120, env={**os.environ, "TEST_TMPDIR": str(root)},
+    )
+    return root
+
+
+def load_strictly(cls, folder):
+    model, info = cls.from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    return model.eval()
+
+
+def test_a_unet_saved_by_ours_opens_in_diffusers(our_folders, tmp_path):
+    model = load_strictly(UNet2DConditionModel, our_folders / "unet")
+    inputs = {"sample": torch.randn(2, 3, 8, 8), "timestep": torch.tensor(500),
+              "encoder_hidden_states": torch.randn(2, 5, 12)}
+    with torch.no_grad():
+        reference = model(**inputs).sample
+    assert_close(forward(our_folders / "unet", inputs, tmp_path)["sample"], reference)
+
+
+def test_an_autoencoder_saved_by_ours_opens_in_diffusers(our_folders, tmp_path):
+    model = load_strictly(AutoencoderKL, our_folders / "vae")
+    sample = torch.rand(2, 3, 16, 16) * 2 - 1
+    with torch.no_grad():
+        latents = model.encode(sample).latent_dist
+        decoded = model.decode(latents.mean).sample
+    ours = forward(our_folders / "vae", {"sample": sample}, tmp_path)
+    assert_close(ours["latent_mean"], latents.mean)
+    assert_close(ours["latent_logvar"], latents.logvar)
+    assert_close(ours["sample"], decoded)
+
+
+def test_a_text_encoder_saved_by_ours_opens_in_transformers(our_folders, tmp_path):
+    model = load_strictly(CLIPTextModel, our_folders / "text_encoder")
+    ids = torch.tensor([[38, 5, 6, 39, 39], [38, 1, 2, 3, 39]])
+    with torch.no_grad():
+        reference = model(ids)
+    ours = forward(our_folders / "text_encoder", {"input_ids": ids}, tmp_path)
+    assert_close(ours["last_hidden_state"], reference.last_hidden_state)
+    assert_close(ours["pooler_output"], reference.pooler_output)
+
+
+def test_initial_weights_are_spread_as_the_references(our_folders):
+    """Standard deviations of whole tensors; the small ones, where chance rules, are left out."""
+    for cls, name in ((UNet2DConditionModel, "unet"), (AutoencoderKL, "vae"), (CLIPTextModel, "text_encoder")):
+        ours = load_strictly(cls, our_folders / name)
+        torch.manual_seed(4)
+        fresh = cls(ours.config) if cls is CLIPTextModel else cls.from_config(ours.config)
+        reference = dict(fresh.named_parameters())
+        for key, value in ours.named_parameters():
+            if value.numel() >= 256 or reference[key].std() == 0:
+                assert torch.allclose(value.std(), reference[key].std(), rtol=0.2), key
+                assert abs(value.mean() - reference[key].mean()) <= 0.3 * value.std(), key
+
+
 def test_missing_tensor_is_named(tmp_path):
     model = UNet2DConditionModel(**UNETS["plain"])
     model.save_pretrained(tmp_path / "unet")

@@ -74,14 +74,22 @@ bool count_elements(const std::vector<int64_t>& shape, uint64_t& count) {
   return count < uint64_t{1} << 60;
 }
 
+template <typename T>
+Result<T> field(const Json& json, std::string_view key, const std::string& what) {
+  Result<T> value = json_field<T>(json, key, what);
+  if (!value)
+    return Error{Code::kCorrupt, value.error().message};  // a file's fault, not a caller's
+  return value;
+}
+
 Result<Entry> parse_entry(const std::string& name, const Json& json, uint64_t data_bytes,
                           const std::string& path) {
   const std::string what = path + ": tensor '" + name + "'";
   Entry entry{.name = name, .type = at::kFloat, .shape = {}};
-  YARD_ASSIGN(const std::string dtype, json_field<std::string>(json, "dtype", what));
+  YARD_ASSIGN(const std::string dtype, field<std::string>(json, "dtype", what));
   YARD_ASSIGN(entry.type, dtype_of(dtype, what));
-  YARD_ASSIGN(entry.shape, json_field<std::vector<int64_t>>(json, "shape", what));
-  YARD_ASSIGN(const auto offsets, json_field<std::vector<uint64_t>>(json, "data_offsets", what));
+  YARD_ASSIGN(entry.shape, field<std::vector<int64_t>>(json, "shape", what));
+  YARD_ASSIGN(const auto offsets, field<std::vector<uint64_t>>(json, "data_offsets", what));
   if (offsets.size() != 2) return corrupt(what, "'data_offsets' must have two entries");
   entry.begin = offsets[0];
   entry.end = offsets[1];
@@ -121,6 +129,8 @@ Result<Json> read_header(const Mapping& file, const std::string& path, uint64_t&
     return corrupt(path, "header longer than the file (truncated?)");
   const std::string_view text(reinterpret_cast<const char*>(file.data) + 8, header_bytes);
   if (text.empty() || text.front() != '{') return corrupt(path, "not a safetensors file");
+  // The JSON library takes a NUL for the end of its input.
+  if (text.find('\0') != std::string_view::npos) return corrupt(path, "header is not JSON");
   data_begin = 8 + header_bytes;
   // A key that appears twice would silently replace the other: look while parsing.
   std::vector<std::set<std::string>> seen;

@@ -87,18 +87,19 @@ void check_blocks(ConfigReader& reader, const UNetConfig& c) {
   }
 }
 
-void read_blocks(ConfigReader& reader, UNetConfig& c) {
+void read_blocks(ConfigReader& reader, size_t given_block_count, UNetConfig& c) {
   const std::string cross_down = "CrossAttnDownBlock2D", cross_up = "CrossAttnUpBlock2D";
   c.down_block_types =
       reader.texts("down_block_types", {cross_down, cross_down, cross_down, "DownBlock2D"});
   c.up_block_types = reader.texts("up_block_types", {"UpBlock2D", cross_up, cross_up, cross_up});
-  const size_t count = c.down_block_types.size();
-  if (count < 1 || count > kBlockCountMax) {
-    reader.fail("'down_block_types' must name 1 to " + std::to_string(kBlockCountMax) + " blocks");
-  }
   c.block_out_channels = {320, 640, 1280, 1280};
-  if (reader.has("block_out_channels") || count != c.block_out_channels.size()) {
-    c.block_out_channels = reader.sizes("block_out_channels", count, 320);
+  if (reader.has("block_out_channels")) {
+    c.block_out_channels = reader.sizes("block_out_channels", given_block_count, 320);
+  }
+  const size_t count = c.block_out_channels.size();
+  if (count < 1 || count > kBlockCountMax) {
+    reader.fail("'block_out_channels' must name 1 to " + std::to_string(kBlockCountMax) +
+                " blocks");
   }
   check_block_types(reader, "down_block_types", c.down_block_types,
                     {"DownBlock2D", "CrossAttnDownBlock2D"}, count);
@@ -128,7 +129,8 @@ Result<UNetConfig> UNetConfig::parse(const Json& config, const std::string& what
   c.cross_attention_dim = reader.size("cross_attention_dim", 1280);
   c.use_linear_projection = reader.boolean("use_linear_projection", false);
   read_fixed_keys(reader);
-  read_blocks(reader, c);
+  const Json channels = config.is_object() ? config.value("block_out_channels", Json()) : Json();
+  read_blocks(reader, channels.is_array() ? channels.size() : 1, c);
   reader.ignored("block_out_channels");
   reader.ignored("num_attention_heads");
   if (c.downsample_padding != 0 && c.downsample_padding != 1) {

@@ -33,6 +33,7 @@ struct UNetConfig {
 
   // kInvalidArgument names the key.
   static Result<UNetConfig> parse(const Json& config, const std::string& what);
+  int64_t downscale() const { return int64_t{1} << (block_out_channels.size() - 1); }
 };
 
 class UNet2DConditionModel {
@@ -41,7 +42,7 @@ class UNet2DConditionModel {
   UNet2DConditionModel(const UNetConfig& config, std::optional<uint64_t> seed);
   ~UNet2DConditionModel();
 
-  // sample [B, in_channels, H, W] with H and W multiples of 2^(blocks - 1), timestep [B] (f32 or
+  // sample [B, in_channels, H, W] with H and W multiples of downscale(), timestep [B] (f32 or
   // i64), encoder_hidden_states [B, L, cross_attention_dim] -> [B, out_channels, H, W].
   at::Tensor forward(const at::Tensor& sample, const at::Tensor& timestep,
                      const at::Tensor& encoder_hidden_states) const;
