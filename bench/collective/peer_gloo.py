@@ -18,6 +18,7 @@ def run(rank: int, rank_count: int, port: int) -> None:
         repetitions = max(12, min(2000, (1 << 29) // (size_bytes + 65536)))
         micros = []
         for i in range(-(repetitions // 10) - 2, repetitions):
+            data.zero_()  # as gradients are: freshly written by this rank
             dist.barrier()
             begin = time.perf_counter()
             dist.all_reduce(data)

@@ -11,6 +11,9 @@
 namespace yard::collective {
 namespace {
 
+constexpr std::chrono::milliseconds kAnswerTimeout{250};
+constexpr int kRanksMax = 4096;
+
 // The connection of a process closes a moment before its pidfd says so; either is fine.
 Error died(int rank, std::string_view how) {
   return {Code::kUnavailable, fmt::format("rank {} died: {}", rank, how)};
@@ -156,12 +159,59 @@ void Control::handle(Peer& peer, const Frame& frame) {
       go_ = true;
       break;
     }
+    case FrameType::kStalled:
+      handle_stalled(peer, frame);
+      break;
     default:
       failure_.report({Code::kCorrupt,
                        fmt::format("rank {} sent a message that has no place here", peer.rank)});
   }
   std::lock_guard lock(mutex_);
   changed_.notify_all();
+}
+
+void Control::tell_stalled(int waited) {
+  {
+    std::lock_guard lock(mutex_);
+    if (told_stalled_) return;
+    told_stalled_ = true;
+    if (rank_ == 0) waited_by_[0] = waited;
+  }
+  send_to_all(FrameWriter(FrameType::kStalled)
+                  .u32(static_cast<uint32_t>(rank_))
+                  .u32(static_cast<uint32_t>(waited))
+                  .bytes());
+}
+
+// Rank 0 passes it on to all, the sender too: that shows the sender that rank 0 is awake.
+void Control::handle_stalled(const Peer& peer, const Frame& frame) {
+  FrameFields fields(frame.payload);
+  const auto from = static_cast<int>(fields.u32());
+  const auto waited = static_cast<int>(fields.u32());
+  if (!fields.complete() || (rank_ == 0 && from != peer.rank) || from < 0 || from >= kRanksMax)
+    return;
+  {
+    std::lock_guard lock(mutex_);
+    waited_by_[from] = waited;
+  }
+  if (rank_ == 0)
+    send_to_all(FrameWriter(FrameType::kStalled)
+                    .u32(static_cast<uint32_t>(from))
+                    .u32(static_cast<uint32_t>(waited))
+                    .bytes());
+  const int ours = failure_.waited_rank();
+  if (ours >= 0) tell_stalled(ours);
+}
+
+int Control::find_culprit(int waited) {
+  tell_stalled(waited);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kAnswerTimeout, [&] { return failure_.failed() || stopped_; });
+  if (rank_ != 0 && !waited_by_.contains(rank_)) return 0;
+  int culprit = waited;
+  for (size_t i = 0; i < waited_by_.size() && waited_by_.contains(culprit); ++i)
+    culprit = waited_by_[culprit];
+  return culprit == rank_ ? waited : culprit;
 }
 
 void Control::look_at(Process& process) {

@@ -36,6 +36,10 @@ class Control {
   Status all_ready(const Patience& patience);
   // Tells all peers goodbye and ends the thread; afterwards nothing is watched. Idempotent.
   void stop();
+  // This rank waits for `waited` for too long; that one may be waiting itself. Asks all ranks whom
+  // they wait for (a stopped one cannot answer), which takes a quarter of a second, and returns the
+  // one at the end of the chain.
+  int find_culprit(int waited);
 
  private:
   struct Peer {
@@ -54,6 +58,8 @@ class Control {
   void look_at(Peer& peer);
   void handle(Peer& peer, const Frame& frame);
   void look_at(Process& process);
+  void handle_stalled(const Peer& peer, const Frame& frame);
+  void tell_stalled(int waited);
   void send_to_all(const std::string& bytes);
 
   const int rank_;
@@ -70,6 +76,8 @@ class Control {
   size_t ready_count_ = 0;              // mutex_; of other ranks
   bool go_ = false;                     // mutex_
   bool stopped_ = false;                // mutex_
+  bool told_stalled_ = false;           // mutex_
+  std::map<int, int> waited_by_;        // mutex_; rank -> the rank for which it waits too long
   std::thread thread_;
 };
 

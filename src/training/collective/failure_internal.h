@@ -33,11 +33,20 @@ class Failure {
   // For a symptom (a connection that closed) whose cause is probably on its way.
   Error report_after(std::chrono::milliseconds grace, Error error);
 
+  // The rank that this one waits for right now, -1 for none: who holds up whom.
+  void set_waited_rank(int rank) { waited_rank_.store(rank, std::memory_order_relaxed); }
+  int waited_rank() const { return waited_rank_.load(std::memory_order_relaxed); }
+  // The rank at the end of the chain: the one we wait for, or whom that one waits for, ...
+  void set_culprit_finder(std::function<int(int)> finder) { culprit_finder_ = std::move(finder); }
+  int culprit_of(int waited) const { return culprit_finder_ ? culprit_finder_(waited) : waited; }
+
  private:
   mutable std::mutex mutex_;
   std::vector<std::function<void(const Error&)>> listeners_;
   std::optional<Error> error_;
   std::atomic<bool> failed_ = false;
+  std::atomic<int> waited_rank_ = -1;
+  std::function<int(int)> culprit_finder_;  // set before there are operations
   UniqueFd event_;
 };
 

@@ -23,6 +23,7 @@ enum class FrameType : uint8_t {
   kAbort = 7,      // either way: the Error that ended the group
   kGoodbye = 8,    // either way: I leave in peace
   kNeighbour = 9,  // between neighbours: session and rank
+  kStalled = 10,   // either way: a rank, and the rank for which it waits too long
 };
 
 // A whole group of 4096 ranks fits into a welcome of this size.

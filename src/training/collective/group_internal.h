@@ -17,7 +17,11 @@
 namespace yard::collective {
 
 // Runs operations in the order of issue, each once, one at a time: on its own thread, or on a
-// thread that waits for one of them anyway, which spares that thread a wake-up.
+// thread that waits for one of them anyway.
+//
+// Most small operations are waited for at once, and then waking the thread would cost more than
+// the operation. So while operations come often, a small one does not wake it: the thread looks by
+// itself every millisecond.
 class OperationQueue {
  public:
   using Run = std::function<Status(Operation&)>;
@@ -35,12 +39,15 @@ class OperationQueue {
  private:
   void run_thread();
   void run_front(std::unique_lock<std::mutex>& lock);
+  void wait_for_more(std::unique_lock<std::mutex>& lock);
 
   const Run run_;
   mutable std::mutex mutex_;
   std::condition_variable issued_;    // something to run, for the thread
   std::condition_variable finished_;  // one was run
   std::deque<std::shared_ptr<Operation>> pending_;
+  std::chrono::steady_clock::time_point last_push_;
+  bool asleep_ = false;  // the thread waits for a notification, however long
   bool running_ = false;
   bool closed_ = false;
   std::atomic<double> wait_seconds_ = 0;

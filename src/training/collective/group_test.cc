@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/random.h"
 #include "collective/collective.h"
 #include "collective/element_internal.h"
 #include "collective/testing/ranks.h"
@@ -20,7 +19,7 @@ constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax};
 
 // Nothing, one, odd, one-shot, and more than one chunk.
-constexpr size_t kCounts[] = {0, 1, 7, 1001, 70'001};
+constexpr size_t kCounts[] = {0, 1, 7, 1001, 33'001};
 
 template <typename T>
 void put(std::byte* at, T value) {
@@ -128,7 +127,7 @@ TEST_P(GroupTest, ReduceScatterGivesEachRankItsOwnPart) {
 
 TEST_P(GroupTest, AllGatherPutsEveryRanksBytesInRankOrder) {
   run([](Group& group) {
-    for (const size_t size_bytes : {size_t{0}, size_t{1}, size_t{333}, size_t{1'000'003}}) {
+    for (const size_t size_bytes : {size_t{0}, size_t{1}, size_t{333}, size_t{400'003}}) {
       const std::vector<std::byte> in(size_bytes, static_cast<std::byte>(group.rank() + 1));
       std::vector<std::byte> out(size_bytes * static_cast<size_t>(group.size()));
       ASSERT_TRUE(group.all_gather(in, out)->wait());
@@ -148,7 +147,7 @@ TEST_P(GroupTest, AllGatherPutsEveryRanksBytesInRankOrder) {
 TEST_P(GroupTest, BroadcastFromAnyRootReachesAll) {
   run([](Group& group) {
     for (int root = 0; root < group.size(); ++root) {
-      for (const size_t size_bytes : {size_t{0}, size_t{1}, size_t{333}, size_t{2'000'003}}) {
+      for (const size_t size_bytes : {size_t{0}, size_t{1}, size_t{333}, size_t{900'003}}) {
         std::vector<std::byte> data(size_bytes, static_cast<std::byte>(group.rank() + 1));
         if (group.rank() == root && size_bytes > 2) data[size_bytes / 2] = std::byte{77};
         ASSERT_TRUE(group.broadcast(data, root)->wait());
@@ -204,7 +203,7 @@ TEST_P(GroupTest, SharedBuffersGiveTheSameAsOrdinaryMemory) {
 std::vector<float> noise(size_t count, int rank) {
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i)
-    values[i] = static_cast<float>(random_uniform(1, static_cast<uint64_t>(rank), i) - 0.5);
+    values[i] = 1.0f / static_cast<float>(i * 7919 % 10'007 + static_cast<size_t>(rank) + 1);
   return values;
 }
 

@@ -6,6 +6,8 @@ namespace yard::collective {
 namespace {
 
 constexpr size_t kPendingMax = 4096;
+constexpr std::chrono::milliseconds kLook{1};
+constexpr std::chrono::milliseconds kOften{20};
 
 void cancel(Operation& operation) {
   operation.status = Error{Code::kCancelled, "the group was closed"};
@@ -40,8 +42,10 @@ void OperationQueue::push(std::shared_ptr<Operation> operation) {
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [&] { return closed_ || pending_.size() < kPendingMax; });
   if (closed_) return cancel(*operation);
+  const bool is_small = operation->in.size() + operation->out.size() <= 2 * kSmallSlotBytes;
   pending_.push_back(std::move(operation));
-  issued_.notify_one();
+  last_push_ = std::chrono::steady_clock::now();
+  if (asleep_ || !is_small) issued_.notify_one();
 }
 
 Status OperationQueue::wait(Operation& operation) {
@@ -80,11 +84,22 @@ void OperationQueue::run_front(std::unique_lock<std::mutex>& lock) {
 
 void OperationQueue::run_thread() {
   std::unique_lock lock(mutex_);
-  while (true) {
-    issued_.wait(lock, [&] { return closed_ || (!running_ && !pending_.empty()); });
-    if (closed_) return;
-    run_front(lock);
+  while (!closed_) {
+    if (!running_ && !pending_.empty())
+      run_front(lock);
+    else
+      wait_for_more(lock);
   }
+}
+
+void OperationQueue::wait_for_more(std::unique_lock<std::mutex>& lock) {
+  if (std::chrono::steady_clock::now() < last_push_ + kOften) {
+    issued_.wait_for(lock, kLook);
+    return;
+  }
+  asleep_ = true;
+  issued_.wait(lock);
+  asleep_ = false;
 }
 
 }  // namespace yard::collective

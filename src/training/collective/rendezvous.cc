@@ -137,6 +137,8 @@ Result<std::unique_ptr<Group>> connect(const RendezvousOptions& options, const S
   parts.failure = std::make_unique<Failure>();
   parts.control =
       std::make_unique<Control>(options.rank, std::move(membership.sockets), *parts.failure);
+  parts.failure->set_culprit_finder(
+      [control = parts.control.get()](int waited) { return control->find_culprit(waited); });
   patience.failure = parts.failure.get();
   if (auto status = connect_parts(parts, membership, patience); !status) {
     // The peers learn why before our connections close.

@@ -31,7 +31,7 @@ Ring::Ring(RingPlace place, RingSockets sockets, Failure& failure,
     : place_(std::move(place)),
       sockets_(std::move(sockets)),
       failure_(failure),
-      operation_timeout_(operation_timeout + operation_timeout / 4) {}
+      operation_timeout_(operation_timeout) {}
 
 Error Ring::lost(const CallRecord& call, size_t leader_index, int error) {
   return failure_.report_after(
@@ -75,12 +75,13 @@ Status Ring::exchange(const CallRecord& call, std::span<const std::byte> out,
       deadline = SteadyClock::now() + operation_timeout_;
       continue;
     }
+    const int waited = place_.leaders[in.empty() ? next_index() : previous_index()];
+    failure_.set_waited_rank(waited);
     if (SteadyClock::now() >= deadline) {
-      const size_t waited = in.empty() ? next_index() : previous_index();
       return failure_.report_after(
           {}, {Code::kDeadlineExceeded,
                fmt::format("{}: waited {} ms for rank {}", describe(call),
-                           operation_timeout_.count(), place_.leaders[waited])});
+                           operation_timeout_.count(), failure_.culprit_of(waited))});
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
     std::array<pollfd, 3> polled{
@@ -90,6 +91,7 @@ Status Ring::exchange(const CallRecord& call, std::span<const std::byte> out,
     ::poll(polled.data(), polled.size(),
            static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1000)));
   }
+  failure_.set_waited_rank(-1);
   return Ok{};
 }
 

@@ -26,7 +26,7 @@ template <typename Step>
 Status SpanningOperations::on_leader(const Operation& operation, Step step) {
   YARD_TRY(team_.barrier(operation.call));
   if (ring_ != nullptr) YARD_TRY(step(*ring_));
-  return team_.barrier(operation.call, WaitFor::kOtherHosts);
+  return team_.barrier(operation.call);
 }
 
 // All ranks of all hosts have come, with the same call.
@@ -34,7 +34,7 @@ Status SpanningOperations::start(const Operation& operation) {
   team_.record(team_.index(), operation.call.sequence) = operation.call;
   YARD_TRY(local_.begin(operation));
   if (ring_ != nullptr) YARD_TRY(ring_->agree(operation.call));
-  return team_.barrier(operation.call, WaitFor::kOtherHosts);
+  return team_.barrier(operation.call);
 }
 
 Status SpanningOperations::run(Operation& operation) {

@@ -140,7 +140,7 @@ size_t Team::result_bytes() const {
   return result_bytes_of(place_);
 }
 
-Status Team::barrier(const CallRecord& call, WaitFor waited) {
+Status Team::barrier(const CallRecord& call) {
   if (failure_.failed()) return failure_.status();
   const auto team_size = static_cast<uint32_t>(size());
   ++barrier_count_;
@@ -154,7 +154,9 @@ Status Team::barrier(const CallRecord& call, WaitFor waited) {
     return Ok{};
   }
   if (reached(arrivals, target) || spin(target)) return Ok{};
-  return sleep_until_there(target, call, waited);
+  const Status status = sleep_until_there(target, call);
+  failure_.set_waited_rank(-1);
+  return status;
 }
 
 bool Team::spin(uint32_t target) const {
@@ -169,19 +171,18 @@ bool Team::spin(uint32_t target) const {
   return false;
 }
 
-Status Team::sleep_until_there(uint32_t target, const CallRecord& call, WaitFor waited) {
-  const auto extra = waited == WaitFor::kOtherHosts
-                         ? std::max(operation_timeout_ / 2, 10 * kSleepMax)
-                         : std::chrono::milliseconds(0);
-  const auto deadline = SteadyClock::now() + operation_timeout_ + extra;
+Status Team::sleep_until_there(uint32_t target, const CallRecord& call) {
+  const auto deadline = SteadyClock::now() + operation_timeout_;
   while (true) {
     YARD_TRY(check_peers(target, call));
+    failure_.set_waited_rank(missing_rank());
     header().sleepers.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t arrivals = header().arrivals.load(std::memory_order_seq_cst);
     if (!reached(arrivals, target)) futex_wait(header().arrivals, arrivals, kSleepMax);
     header().sleepers.fetch_sub(1, std::memory_order_seq_cst);
     if (reached(header().arrivals.load(std::memory_order_acquire), target)) return Ok{};
-    if (SteadyClock::now() >= deadline) return failure_.report_after({}, timed_out(call));
+    if (SteadyClock::now() >= deadline && missing_rank() >= 0)
+      return failure_.report_after({}, timed_out(call));
   }
 }
 
@@ -209,15 +210,18 @@ void Team::adopt_abort() {
   failure_.report({static_cast<Code>(code), std::string(shared.abort_message.data(), size_bytes)});
 }
 
+int Team::missing_rank() const {
+  for (size_t i = 0; i < size(); ++i)
+    if (!reached(block(i).barrier_count.load(std::memory_order_acquire), barrier_count_))
+      return place_.ranks[i];
+  return -1;  // it came just now
+}
+
 Error Team::timed_out(const CallRecord& call) const {
-  std::string missing;
-  for (size_t i = 0; i < size(); ++i) {
-    if (reached(block(i).barrier_count.load(std::memory_order_acquire), barrier_count_)) continue;
-    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", place_.ranks[i]);
-  }
-  if (missing.empty()) missing = fmt::format("{}", place_.ranks[0]);
+  int waited = missing_rank();
+  if (waited >= 0 && !place_.alone) waited = failure_.culprit_of(waited);
   return {Code::kDeadlineExceeded, fmt::format("{}: waited {} ms for rank {}", describe(call),
-                                               operation_timeout_.count(), missing)};
+                                               operation_timeout_.count(), waited)};
 }
 
 void Team::publish(const Error& error) {

@@ -33,10 +33,6 @@ struct TeamPlace {
   int world_size = 1;
 };
 
-// How long a wait may take: a rank that waits for its leader's traffic with other hosts must not
-// time out before the leader does, who alone can name the rank that is missing.
-enum class WaitFor { kTeam, kOtherHosts };
-
 // For one thread at a time, except leave(), has_left() and adopt_abort().
 class Team {
  public:
@@ -55,7 +51,7 @@ class Team {
   // Returns when all ranks of the team have come. What they wrote before is then visible.
   // kUnavailable: a rank has left or died; kDeadlineExceeded names the one that did not come. The
   // Error is reported to the Failure.
-  Status barrier(const CallRecord& call, WaitFor waited = WaitFor::kTeam);
+  Status barrier(const CallRecord& call);
 
   // Shared by all: write only your own, before a barrier.
   CallRecord& record(size_t index, uint64_t sequence) const;
@@ -83,9 +79,10 @@ class Team {
   RankBlock& block(size_t index) const;
   std::byte* data_of(size_t index) const;
   bool spin(uint32_t target) const;
-  Status sleep_until_there(uint32_t target, const CallRecord& call, WaitFor waited);
+  Status sleep_until_there(uint32_t target, const CallRecord& call);
   Status check_peers(uint32_t target, const CallRecord& call);
   Error timed_out(const CallRecord& call) const;
+  int missing_rank() const;
   void publish(const Error& error);
   void wake_all();
 
