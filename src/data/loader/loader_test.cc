@@ -306,6 +306,19 @@ TEST_F(LoaderTest, ABadPictureIsAnErrorAtItsBatchAndNamed) {
   EXPECT_EQ(loader->next({}).error().message, error->message) << "it stays";
 }
 
+TEST_F(LoaderTest, OfSeveralBadSamplesInABatchTheFirstIsTold) {
+  make_shards(8, 10, {0, 1, 2, 3, 4, 5, 6, 7});
+  options_.thread_count = 4;
+  const auto plan = shards::SamplePlan::create(
+      {.seed = options_.seed, .sample_count = 8, .global_batch_size = 6});
+  const std::string first = "'k" + std::to_string(1000 + plan->sample_at(0, 0)) + "'";
+  for (int i = 0; i < 50; ++i) {
+    const auto batch = open()->next({});
+    ASSERT_FALSE(batch);
+    EXPECT_NE(batch.error().message.find(first), std::string::npos) << batch.error().message;
+  }
+}
+
 TEST_F(LoaderTest, SkippedSamplesAreReplacedByTheNextGoodOneAndCounted) {
   make_shards(30, 10, {13, 20, 21}, {5});
   options_.bad_samples = BadSamplePolicy::kSkip;
