@@ -26,7 +26,10 @@ find_library(TORCH_CUDA_LIBRARY torch_cuda PATHS ${TORCH_DIR}/lib NO_DEFAULT_PAT
 find_library(TORCH_C10_CUDA_LIBRARY c10_cuda PATHS ${TORCH_DIR}/lib NO_DEFAULT_PATH NO_CACHE)
 
 add_library(yard_torch INTERFACE)
-target_include_directories(yard_torch SYSTEM INTERFACE ${TORCH_DIR}/include ${TORCH_DIR}/include/torch/csrc/api/include)
+# After the system's folders, not before: the wheel brings its own copy of fmt's headers, whose
+# functions no library defines for us.
+target_compile_options(yard_torch INTERFACE
+  "SHELL:-idirafter ${TORCH_DIR}/include" "SHELL:-idirafter ${TORCH_DIR}/include/torch/csrc/api/include")
 target_link_libraries(yard_torch INTERFACE ${TORCH_CPU_LIBRARY} ${TORCH_C10_LIBRARY})
 if(TORCH_CUDA_LIBRARY)
   # Kernels register themselves when the library is loaded, so it must stay although no symbol is

@@ -1,0 +1,170 @@
+// yard-train: one rank of a training run. Alone, or started by `yard run` or torchrun with their
+// environment variables (docs/formats/rank.md), which are read here and nowhere else.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/stop_token.h"
+#include "base/subprocess.h"
+#include "collective/rendezvous.h"
+#include "loop/trainer.h"
+#include "models/model_folder.h"
+
+namespace {
+
+using yard::Code;
+using yard::Error;
+using yard::Result;
+using yard::Status;
+using Environment = std::map<std::string, std::string>;
+
+struct Arguments {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  std::vector<std::string> forward;  // MODEL_DIR IN OUT
+};
+
+struct RankFacts {
+  int rank = 0;
+  int world_size = 1;
+  int local_world_size = 1;
+  int attempt = 0;
+  int omp_threads = 0;  // 0: not given
+  int master_port = 29500;
+  std::string master_address = "127.0.0.1";
+  std::string run_id = "run";
+  std::string job_dir;
+  std::string heartbeat;
+};
+
+std::string text_of(const Environment& env, const std::string& name, const std::string& fallback) {
+  const auto it = env.find(name);
+  return it == env.end() || it->second.empty() ? fallback : it->second;
+}
+
+Result<int> number_of(const Environment& env, const std::string& name, int fallback, int low) {
+  const std::string text = text_of(env, name, "");
+  if (text.empty()) return fallback;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < low)
+    return Error{Code::kInvalidArgument,
+                 name + "=" + text + ": not a number from " + std::to_string(low)};
+  return value;
+}
+
+Result<RankFacts> read_environment(const Environment& env) {
+  RankFacts facts;
+  YARD_ASSIGN(facts.rank, number_of(env, "RANK", 0, 0));
+  YARD_ASSIGN(facts.world_size, number_of(env, "WORLD_SIZE", 1, 1));
+  YARD_ASSIGN(facts.local_world_size, number_of(env, "LOCAL_WORLD_SIZE", 1, 1));
+  YARD_ASSIGN(facts.attempt, number_of(env, "TORCHELASTIC_RESTART_COUNT", 0, 0));
+  YARD_ASSIGN(facts.master_port, number_of(env, "MASTER_PORT", facts.master_port, 1));
+  facts.master_address = text_of(env, "MASTER_ADDR", facts.master_address);
+  facts.run_id = text_of(env, "TORCHELASTIC_RUN_ID", facts.run_id);
+  facts.job_dir = text_of(env, "YARD_JOB_DIR", "");
+  facts.heartbeat = text_of(env, "YARD_HEARTBEAT", "");
+  // A list ("4,2") is for nested parallel regions: the first number is ours.
+  Environment first = env;
+  const std::string threads = text_of(env, "OMP_NUM_THREADS", "");
+  first["OMP_NUM_THREADS"] = threads.substr(0, threads.find(','));
+  YARD_ASSIGN(facts.omp_threads, number_of(first, "OMP_NUM_THREADS", 0, 1));
+  if (facts.rank >= facts.world_size)
+    return Error{Code::kInvalidArgument,
+                 "RANK=" + std::to_string(facts.rank) +
+                     " is not below WORLD_SIZE=" + std::to_string(facts.world_size)};
+  return facts;
+}
+
+int thread_count(const RankFacts& facts, const yard::loop::Recipe& recipe) {
+  if (recipe.threads > 0) return static_cast<int>(recipe.threads);
+  if (facts.omp_threads > 0) return facts.omp_threads;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / facts.local_world_size);
+}
+
+std::string output_dir(const RankFacts& facts, const yard::loop::Recipe& recipe) {
+  const std::filesystem::path output(recipe.output);
+  if (output.is_absolute() || facts.job_dir.empty()) return output;
+  return std::filesystem::path(facts.job_dir) / output;
+}
+
+Result<std::unique_ptr<yard::collective::Group>> join(const RankFacts& facts,
+                                                      const yard::StopToken& stop) {
+  if (facts.world_size == 1) return yard::collective::single_rank_group();
+  return yard::collective::connect({.rank = facts.rank,
+                                    .world_size = facts.world_size,
+                                    .master_address = facts.master_address,
+                                    .master_port = static_cast<uint16_t>(facts.master_port),
+                                    .run_id = facts.run_id,
+                                    .generation = static_cast<uint64_t>(facts.attempt)},
+                                   stop);
+}
+
+Status train(const Arguments& arguments, const RankFacts& facts,
+             yard::loop::HeartbeatWriter& heartbeat, const yard::StopToken& stop) {
+  YARD_ASSIGN(yard::loop::Recipe recipe,
+              yard::loop::load_recipe(arguments.recipe, arguments.overrides));
+  YARD_ASSIGN(const auto group, join(facts, stop));
+  const yard::loop::TrainerOptions options{.output_dir = output_dir(facts, recipe),
+                                           .job_dir = facts.job_dir,
+                                           .thread_count = thread_count(facts, recipe)};
+  return yard::loop::train(std::move(recipe), options, *group, heartbeat, stop);
+}
+
+Status run(const Arguments& arguments, const yard::StopToken& stop) {
+  if (!arguments.forward.empty())
+    return yard::models::forward_file(arguments.forward[0], arguments.forward[1],
+                                      arguments.forward[2]);
+  YARD_ASSIGN(const RankFacts facts, read_environment(yard::environment()));
+  if (facts.world_size > 1)
+    YARD_TRY(yard::configure_log({.source = "rank " + std::to_string(facts.rank)}));
+  yard::loop::HeartbeatWriter heartbeat;
+  if (facts.heartbeat.empty()) return train(arguments, facts, heartbeat, stop);
+  YARD_ASSIGN(auto file, yard::loop::HeartbeatWriter::open(facts.heartbeat, yard::Clock::real()));
+  file.tell("start", {{"rank", facts.rank}, {"attempt", facts.attempt}, {"pid", getpid()}});
+  Status status = train(arguments, facts, file, stop);
+  if (!status) {
+    file.tell("error", {{"code", yard::to_string(status.error().code)},
+                        {"message", status.error().message}});
+  }
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const yard::StopSource stop = yard::stop_on_signals();
+  Arguments arguments;
+  CLI::App app{"trains a model as a recipe says: docs/formats/recipe.md", "yard-train"};
+  app.set_version_flag("--version", "yard-train 0.1.0");
+  auto* recipe = app.add_option("recipe", arguments.recipe, "recipe file (YAML)");
+  app.add_option("overrides", arguments.overrides, "key=value, as stages.0.steps=10");
+  app.add_option("--forward", arguments.forward,
+                 "MODEL_DIR IN OUT: one forward pass, tensors in safetensors files")
+      ->expected(3)
+      ->excludes(recipe);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : yard::exit_code_of(Code::kInvalidArgument);
+  }
+  if (arguments.recipe.empty() && arguments.forward.empty()) {
+    std::fputs("yard-train: a recipe is needed; try --help\n", stderr);
+    return yard::exit_code_of(Code::kInvalidArgument);
+  }
+  const Status status = run(arguments, stop.token());
+  if (status) return 0;
+  std::fprintf(stderr, "yard-train: %s\n", status.error().message.c_str());
+  return yard::exit_code_of(status.error().code);
+}

@@ -1,0 +1,18 @@
+// Agreement: all ranks learn the worst of what each has met, so that they go on or end together.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "collective/collective.h"
+
+namespace yard::loop {
+
+// `mine` where it is an Error; where another rank has one, an Error of the same code that says so.
+// An Error of the group itself comes first. Collective.
+Status agree(collective::Group& group, const Status& mine, std::string_view doing);
+
+// Whether any rank says yes. Collective.
+Result<bool> any_rank(collective::Group& group, bool mine);
+
+}  // namespace yard::loop

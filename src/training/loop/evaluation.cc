@@ -1,0 +1,171 @@
+#include "loop/evaluation.h"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <span>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "images/picture.h"
+#include "loop/agreement.h"
+#include "loop/latent_cache.h"
+#include "loop/losses.h"
+#include "loop/sampler.h"
+#include "tensor/autocast.h"
+#include "tensor/host_tensor.h"
+
+namespace yard::loop {
+namespace {
+
+constexpr int64_t kPicturesAtOnce = 16;
+constexpr int kGridGap = 2;
+
+std::string told_path(const RunContext& context, const std::string& path) {
+  if (context.options.job_dir.empty()) return path;
+  return std::filesystem::relative(path, context.options.job_dir).string();
+}
+
+// The prompts that this rank draws: rank, rank + size, ...
+std::vector<uint64_t> prompts_of_rank(const RunContext& context) {
+  std::vector<uint64_t> indices;
+  for (size_t i = static_cast<size_t>(context.group.rank());
+       i < context.recipe.sampling.prompts.size(); i += static_cast<size_t>(context.group.size()))
+    indices.push_back(i);
+  return indices;
+}
+
+at::Tensor sample_some(RunContext& context, int64_t resolution, std::span<const uint64_t> indices) {
+  std::vector<std::string> prompts;
+  for (const uint64_t i : indices) prompts.push_back(context.recipe.sampling.prompts[i]);
+  return sample_pictures(*context.networks, context.schedule, context.recipe,
+                         {.tokens = tokenize(*context.tokenizer, prompts, context.token_count()),
+                          .empty_tokens = tokenize(*context.tokenizer, {""}, context.token_count()),
+                          .indices = {indices.begin(), indices.end()},
+                          .resolution = resolution});
+}
+
+// Pictures of all prompts, in their order, on every rank.
+Result<std::vector<images::Picture>> sample_all(RunContext& context, int64_t resolution) {
+  const std::vector<uint64_t> mine = prompts_of_rank(context);
+  const auto ranks = static_cast<size_t>(context.group.size());
+  const size_t prompt_count = context.recipe.sampling.prompts.size();
+  const size_t picture_bytes = static_cast<size_t>(resolution * resolution) * 3;
+  std::vector<std::byte> own((prompt_count + ranks - 1) / ranks * picture_bytes);
+  for (size_t begin = 0; begin < mine.size(); begin += kPicturesAtOnce) {
+    const auto some =
+        std::span(mine).subspan(begin, std::min<size_t>(kPicturesAtOnce, mine.size() - begin));
+    const at::Tensor pictures = sample_some(context, resolution, some).contiguous();
+    for (size_t i = 0; i < some.size(); ++i) {
+      const images::Picture picture =
+          images::from_floats(tensor::floats_of(pictures[static_cast<int64_t>(i)]),
+                              static_cast<int>(resolution), static_cast<int>(resolution));
+      std::memcpy(own.data() + (begin + i) * picture_bytes, picture.pixels.data(), picture_bytes);
+    }
+  }
+  std::vector<std::byte> all(own.size() * ranks);
+  YARD_TRY(context.group.all_gather(own, all)->wait());
+  std::vector<images::Picture> out;
+  for (size_t i = 0; i < prompt_count; ++i) {
+    const auto* begin = reinterpret_cast<const uint8_t*>(all.data()) + (i % ranks) * own.size() +
+                        (i / ranks) * picture_bytes;
+    out.push_back({static_cast<int>(resolution),
+                   static_cast<int>(resolution),
+                   {begin, begin + picture_bytes}});
+  }
+  return out;
+}
+
+Status write_png(const std::vector<images::Picture>& pictures, int64_t columns,
+                 const std::string& path) {
+  if (columns == 0)
+    columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(pictures.size()))));
+  YARD_ASSIGN(const auto png,
+              images::encode_png(images::grid(pictures, static_cast<int>(columns), kGridGap)));
+  YARD_TRY(make_directories(std::filesystem::path(path).parent_path()));
+  return write_file_atomic(path, {reinterpret_cast<const char*>(png.data()), png.size()});
+}
+
+}  // namespace
+
+Status HeldOutLoss::load() {
+  const int64_t count = context_.recipe.evaluation.samples;
+  const int64_t ranks = context_.group.size(), rank = context_.group.rank();
+  const int64_t begin = count * rank / ranks, end = count * (rank + 1) / ranks;
+  loaded_ = true;
+  if (begin == end) return Ok{};
+  YARD_ASSIGN(auto loader, context_.samples->one_by_one(stage_.resolution, 0));
+  YARD_ASSIGN(const loader::Batch batch, loader->held_out(begin, end - begin));
+  share_.ids = batch.sample_ids;
+  share_.pictures = pictures_of(batch);
+  if (stage_.train == Train::kDenoiser)
+    share_.tokens = tokenize(*context_.tokenizer, batch.captions, context_.token_count());
+  return Ok{};
+}
+
+double HeldOutLoss::sum() const {
+  c10::NoGradGuard no_grad;
+  const Networks& networks = *context_.networks;
+  const Draws draws{.seed = context_.recipe.seed,
+                    .noise = tensor::Purpose::kEvaluationNoise,
+                    .timestep = tensor::Purpose::kEvaluationTimestep};
+  const auto share = static_cast<int64_t>(share_.ids.size());
+  double sum = 0;
+  for (int64_t begin = 0; begin < share; begin += stage_.micro_batch) {
+    const int64_t count = std::min(stage_.micro_batch, share - begin);
+    const at::Tensor pictures = share_.pictures.narrow(0, begin, count);
+    const auto ids =
+        std::span(share_.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    at::Tensor loss;
+    if (stage_.train == Train::kAutoencoder) {
+      loss = autoencoder_loss(*networks.autoencoder(), stage_, pictures, ids, nullptr,
+                              context_.bf16());
+    } else {
+      tensor::Autocast autocast(pictures.device().type(), context_.bf16());
+      const at::Tensor context =
+          networks.text_encoder()->forward(share_.tokens.narrow(0, begin, count)).last_hidden_state;
+      loss =
+          denoiser_loss(*networks.unet(), context_.schedule, context_.recipe.diffusion.prediction,
+                        encode_latents(*networks.autoencoder(), pictures, networks.scaling_factor(),
+                                       context_.bf16()),
+                        context, ids, draws, context_.bf16());
+    }
+    sum += loss.item<double>() * static_cast<double>(count);
+  }
+  return sum;
+}
+
+Result<double> HeldOutLoss::measure() {
+  const Status loading = loaded_ ? Status(Ok{}) : load();
+  YARD_TRY(agree(context_.group, loading, "reading held-out samples"));
+  std::array<double, 2> totals = {sum(), static_cast<double>(share_.ids.size())};
+  YARD_TRY(context_.group
+               .all_reduce(std::as_writable_bytes(std::span(totals)), collective::DType::kF64,
+                           collective::ReduceOp::kSum)
+               ->wait());
+  return totals[0] / totals[1];
+}
+
+Status write_sample_grid(RunContext& context, const StageRecipe& stage, int64_t global_step) {
+  YARD_ASSIGN(const auto pictures, sample_all(context, stage.resolution));
+  if (!context.is_first_rank()) return Ok{};
+  const std::string path =
+      fmt::format("{}/samples/step-{:08}.png", context.options.output_dir, global_step);
+  if (Status written = write_png(pictures, context.recipe.sampling.columns, path); !written) {
+    log_error("ALARM: sample grid: {}", written.error().message);
+    return Ok{};
+  }
+  context.heartbeat.tell("sample", {{"stage", stage.name},
+                                    {"global_step", global_step},
+                                    {"path", told_path(context, path)},
+                                    {"prompts", context.recipe.sampling.prompts}});
+  return Ok{};
+}
+
+}  // namespace yard::loop

@@ -1,0 +1,38 @@
+// What the parts of a run share. One per run and rank; see trainer.cc for the order of things.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "collective/collective.h"
+#include "loop/diffusion.h"
+#include "loop/heartbeat_writer.h"
+#include "loop/networks.h"
+#include "loop/samples.h"
+#include "loop/trainer.h"
+
+namespace yard::loop {
+
+struct RunContext {
+  const Recipe& recipe;
+  const TrainerOptions& options;
+  collective::Group& group;
+  HeartbeatWriter& heartbeat;
+  DiffusionSchedule schedule;
+  std::optional<text::ClipTokenizer> tokenizer;
+  std::unique_ptr<Samples> samples;  // null for synthetic data
+  std::unique_ptr<Networks> networks;
+
+  bool bf16() const { return recipe.precision == Precision::kBF16; }
+  bool is_first_rank() const { return group.rank() == 0; }
+  RankPlace place() const { return {group.rank(), group.size()}; }
+  // Ids per caption; 0 without a text encoder.
+  size_t token_count() const {
+    return networks->text_encoder() == nullptr
+               ? 0
+               : static_cast<size_t>(networks->text_encoder()->config().max_position_embeddings);
+  }
+};
+
+}  // namespace yard::loop

@@ -1,0 +1,32 @@
+// The training run of one rank: from a recipe to checkpoints, sample pictures and a saved model.
+//
+// Names no libtorch type. All ranks of `group` call train() with equal recipes.
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/stop_token.h"
+#include "collective/collective.h"
+#include "loop/heartbeat_writer.h"
+#include "loop/recipe.h"
+
+namespace yard::loop {
+
+struct TrainerOptions {
+  std::string output_dir;  // made if needed; of all ranks the same folder
+  std::string job_dir;     // paths in heartbeats are relative to it; empty: as they are
+  int thread_count = 1;    // intra-op threads of this rank
+};
+
+// Takes the run up from the newest checkpoint in output_dir, trains the stages that are left, saves
+// the model. Once `stop` is asked on any rank, all end the running step, save and return
+// kCancelled. kInvalidArgument: the recipe does not fit its data, models or rank count, the
+// checkpoint is of another recipe, or the loss is not a number (step and samples are named).
+// kExhausted: the last checkpoint or the model could not be written. kUnavailable: a rank was lost
+// (named).
+Status train(Recipe recipe, const TrainerOptions& options, collective::Group& group,
+             HeartbeatWriter& heartbeat, const StopToken& stop);
+
+}  // namespace yard::loop
