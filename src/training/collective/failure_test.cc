@@ -234,6 +234,7 @@ void run_until_error(const RendezvousOptions& options, int pipe) {
 class Processes {
  public:
   explicit Processes(const std::vector<RendezvousOptions>& options) {
+    std::fflush(nullptr);  // else a child writes our lines again
     std::array<int, 2> fds{};
     EXPECT_EQ(::pipe(fds.data()), 0);
     read_end_.reset(fds[0]);

@@ -26,8 +26,10 @@ constexpr size_t kResultBytes = 2 * kStageBytes;  // half types are kept twice a
 constexpr size_t kResultBytesPerRank = 256;
 // A wake-up may be lost with the process that owed it, so nobody sleeps longer than this.
 constexpr std::chrono::milliseconds kSleepMax{20};
-// About the time two context switches take: spinning longer than sleeping would cost is waste.
-constexpr std::chrono::microseconds kSpinMax{40};
+// Before it sleeps a rank looks for some microseconds, and then lets others run for about the time
+// that falling asleep and being woken would take.
+constexpr int kPausesMax = 200;
+constexpr std::chrono::microseconds kYieldMax{40};
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -95,9 +97,6 @@ Team::Team(TeamPlace place, SharedMemory segment, Failure& failure,
       operation_timeout_(operation_timeout) {
   YARD_CHECK(segment_.size_bytes() == segment_bytes(place_));
   segment_.close_fd();
-  // With fewer cores than ranks the one we wait for may need ours.
-  const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
-  spin_max_ = cores >= static_cast<long>(size()) ? kSpinMax : std::chrono::microseconds(0);
   failure_.add_listener([this](const Error& error) { publish(error); });
 }
 
@@ -160,13 +159,18 @@ Status Team::barrier(const CallRecord& call) {
 }
 
 bool Team::spin(uint32_t target) const {
-  if (spin_max_.count() == 0) return false;
-  const auto end = SteadyClock::now() + spin_max_;
+  const auto there = [&] {
+    return reached(header().arrivals.load(std::memory_order_acquire), target);
+  };
+  for (int i = 0; i < kPausesMax; ++i) {
+    if (there()) return true;
+    pause_cpu();
+  }
+  // The one we wait for may be waiting for this core.
+  const auto end = SteadyClock::now() + kYieldMax;
   do {
-    for (int i = 0; i < 32; ++i) {
-      if (reached(header().arrivals.load(std::memory_order_acquire), target)) return true;
-      pause_cpu();
-    }
+    ::sched_yield();
+    if (there()) return true;
   } while (SteadyClock::now() < end);
   return false;
 }

@@ -90,7 +90,6 @@ class Team {
   SharedMemory segment_;
   Failure& failure_;
   const std::chrono::milliseconds operation_timeout_;
-  std::chrono::microseconds spin_max_;
   uint32_t barrier_count_ = 0;
 };
 
