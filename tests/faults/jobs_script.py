@@ -1,6 +1,7 @@
 """A rank for test_jobs.py: counts steps, saves them, heartbeats as docs/formats/rank.md says.
 
-jobs_script.py STEPS [STEP_SECONDS]; BEHAVIOUR in the environment: ignore_stop, exit_CODE.
+jobs_script.py STEPS [STEP_SECONDS]; a file `finish` in the output folder ends it after the running
+step. BEHAVIOUR in the environment: ignore_stop, exit_CODE.
 """
 import json
 import os
@@ -13,6 +14,7 @@ attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 step_count = int(sys.argv[1])
 step_s = float(sys.argv[2]) if len(sys.argv) > 2 else 0.01
 behaviour = os.environ.get("BEHAVIOUR", "")
+finish = os.path.join(os.environ["YARD_OUTPUT_DIR"], "finish")
 saved = os.path.join(os.environ["YARD_OUTPUT_DIR"], f"rank-{rank}")
 
 
@@ -56,9 +58,12 @@ for step in range(first, step_count + 1):
     beat("step", stage="only", step=step, global_step=step, global_steps=step_count,
          loss=1 / step if rank == 0 else None, lr=0.1, grad_norm=1.0, samples=8, step_s=took,
          compute_s=took * 0.8, data_wait_s=took * 0.1, comm_wait_s=0.0)
-    if step % 10 == 0 or step == step_count:
+    last = step == step_count or os.path.exists(finish)
+    if step % 10 == 0 or last:
         save(step)
+    if last:
+        break
     if stop_asked:
         save(step)
         sys.exit(8)
-beat("finish", global_step=step_count, output="output")
+beat("finish", global_step=step, output="output")
