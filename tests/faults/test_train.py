@@ -15,7 +15,9 @@ import tiny_run
 from tiny_run import BIN, heartbeats, losses, weights_of, yard, yard_ok
 
 KILL_COUNT = 10
-JOB_COUNT = 2  # the kills are spread over so many jobs
+# Three attempts in a row without a new step end a job: fewer kills than that cannot.
+KILLS_PER_JOB_MAX = 2
+JOB_COUNT_MAX = 10
 RUN_SECONDS_MAX = 110
 
 
@@ -58,7 +60,7 @@ def living_ranks(job):
 
 
 def kill_at_random_instants(job, running, dice, count, seconds):
-    """SIGKILLs a random rank `count` times, each within `seconds` of the one before."""
+    """SIGKILLs a random rank up to `count` times, each within `seconds` of the one before."""
     killed = 0
     while killed < count and running.poll() is None:
         time.sleep(dice.uniform(0, seconds))
@@ -79,16 +81,19 @@ def test_weights_equal_the_undisturbed_run_after_ranks_were_killed_at_ten_instan
     weights, undisturbed_losses, seconds = undisturbed
     dice = random.Random(20261130)
     killed = 0
-    for index in range(JOB_COUNT):
+    for index in range(JOB_COUNT_MAX):
+        if killed >= KILL_COUNT:
+            break
         name = f"killed-{index}"
         job = work / "home/jobs" / name
-        running = start_job(work, recipe, "--name", name, "--ranks", 2, "--retries", 100)
-        killed += kill_at_random_instants(job, running, dice, KILL_COUNT // JOB_COUNT, 0.8 * seconds)
+        running = start_job(work, recipe, "--name", name, "--ranks", 2)
+        # A job may end before its second instant has come.
+        killed += kill_at_random_instants(job, running, dice, KILLS_PER_JOB_MAX, 0.9 * seconds)
         output, _ = running.communicate(timeout=RUN_SECONDS_MAX)
         assert running.returncode == 0, output
         assert weights_of(job / "output") == weights
         assert losses(job) == undisturbed_losses
-    assert killed >= KILL_COUNT - 2, "a job may end before its last kill, not before most of them"
+    assert killed >= KILL_COUNT
 
 
 def wait_for_phase(job, running, phase):
@@ -155,7 +160,11 @@ def content_of(folder):
 def train_alone(recipe, output, *overrides):
     """One rank, no job around it."""
     command = [str(BIN / "yard-train"), str(recipe), f"output={output}", *overrides]
-    return subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
+    # Two threads that wait for each other on a busy machine take minutes for so small a model.
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=RUN_SECONDS_MAX
+    )
 
 
 def test_full_disk_while_saving_is_an_error_and_leaves_the_older_checkpoint_intact(
