@@ -37,7 +37,10 @@ class Hub {
   Error refuse_all(Error error) {
     const std::string refusal = refused(error, 0);
     for (auto& [rank, member] : members_) send(member.fd, refusal);
-    for (Candidate& candidate : candidates_) send(candidate.fd, refusal);
+    // Whoever has not said that he belongs to us may belong to those who come after us.
+    const std::string come_again = refused(error, 1);
+    for (Candidate& candidate : candidates_)
+      send(candidate.fd, is_ours(candidate) ? refusal : come_again);
     return error;
   }
 
@@ -54,6 +57,16 @@ class Hub {
     FrameReader reader{kSmallPayloadBytesMax};
     SteadyClock::time_point deadline;
   };
+
+  bool is_ours(Candidate& candidate) const {
+    auto frame = candidate.reader.read(candidate.fd.get());
+    if (!frame || !*frame) return false;
+    auto hello = decode_hello(**frame);
+    return hello && is_ours(*hello);
+  }
+  bool is_ours(const Hello& hello) const {
+    return hello.run_id == options_.run_id && hello.generation == options_.generation;
+  }
 
   static std::string refused(const Error& error, uint8_t may_retry) {
     return FrameWriter(FrameType::kRefused).u8(may_retry).error(error).bytes();
@@ -129,7 +142,7 @@ class Hub {
   }
 
   Status admit(UniqueFd fd, Hello hello) {
-    if (hello.run_id != options_.run_id || hello.generation != options_.generation) {
+    if (!is_ours(hello)) {
       // A newer generation may find its own rank 0 here once we are gone.
       const bool newer = hello.run_id == options_.run_id && hello.generation > options_.generation;
       send(fd, refused({Code::kInvalidArgument,

@@ -165,12 +165,13 @@ TEST(RendezvousTest, ANewerGenerationWaitsForTheOldRankZeroToGo) {
   dial(options[0].master_port);
   for (auto& each : options) each.generation = 1;
   auto member = start(options[1]);
-  stop.request();
+  stop.request();  // while the member is anywhere between connecting and being refused
   EXPECT_FALSE(old_hub.get());
   auto hub = start(options[0]);
   auto first = hub.get();
   auto second = member.get();
-  EXPECT_TRUE(first && second);
+  EXPECT_TRUE(first) << first.error().message;
+  EXPECT_TRUE(second) << second.error().message;
 }
 
 TEST(RendezvousTest, StopEndsTheWaitOfBothSides) {
