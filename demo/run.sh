@@ -84,7 +84,8 @@ overrides=()
 kill_after_step=900
 if $smallest; then
   kill_after_step=4
-  overrides=(stages.autoencoder.steps=3 stages.small.steps=3 stages.large.steps=2)
+  overrides=(stages.autoencoder.steps=3 stages.small.steps=3 stages.large.steps=2
+    sampling.steps=3 evaluation.samples=16)
 fi
 
 rm -rf "$YARD_HOME" "$report"
@@ -102,7 +103,7 @@ fi
 step "training: a job of two ranks" train
 step "report" "$bin/yard" report demo "$report"
 
-job=$YARD_HOME/jobs/demo
+job=$out/home/jobs/demo
 echo
 echo "${bold}done in $((SECONDS - begin)) s${plain}"
 echo "  report     $report   (open it in a browser)"

@@ -14,11 +14,13 @@ struct ReportArguments {
   std::string path;
 };
 
-// A folder is taken as it is; any other word is the name of a job.
+// A job's name comes first: a folder of that name may lie in the working directory by chance.
 std::string job_dir_of(const ReportArguments& arguments, const Context& context) {
   std::error_code error;
-  if (std::filesystem::is_directory(arguments.job, error)) return arguments.job;
-  return context.yard_home + "/jobs/" + arguments.job;
+  const std::string of_name = context.yard_home + "/jobs/" + arguments.job;
+  const bool is_name = arguments.job.find('/') == std::string::npos;
+  if (is_name && std::filesystem::is_directory(of_name, error)) return of_name;
+  return std::filesystem::is_directory(arguments.job, error) ? arguments.job : of_name;
 }
 
 }  // namespace
