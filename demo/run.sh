@@ -8,15 +8,16 @@
 #     --keep       keep pictures, shards and tokenizer of the last run when they are there
 #   IMAGES=DIR     your own JPEG or PNG pictures, each NAME.png with its caption in NAME.txt
 #
-# Everything is under demo/out; the outcome is demo/report.html.
+# Everything is under demo/out; the outcome is demo/report.html. DEMO_OUT=DIR puts all of it there.
 set -euo pipefail
 if [[ -n ${IMAGES:-} ]]; then IMAGES=$(realpath -m "$IMAGES"); fi
+if [[ -n ${DEMO_OUT:-} ]]; then DEMO_OUT=$(realpath -m "$DEMO_OUT"); fi
 cd "$(dirname "$0")/.."
 
 bin=${YARD_BIN:-build/release/bin}
-out=demo/out
+out=${DEMO_OUT:-demo/out}
+report=${DEMO_OUT:-demo}/report.html
 recipe=demo/emoji.yaml
-report=demo/report.html
 smallest=false chaos=true keep=false
 for argument in "$@"; do
   case $argument in
@@ -78,19 +79,19 @@ train() {
 for program in yard yard-train; do
   [[ -x $bin/$program ]] || fail "$bin/$program is not built: run 'make demo' or 'make build'" 3
 done
-export YARD_HOME=$PWD/$out/home
+mkdir -p "$out"
+YARD_HOME=$(cd "$out" && pwd)/home
+export YARD_HOME
 pictures=${IMAGES:-$out/pictures}
-overrides=()
+overrides=("data.shards=$out/shards" "model.tokenizer=$out/tokenizer")
 kill_after_step=900
 if $smallest; then
   kill_after_step=4
-  overrides=(stages.autoencoder.steps=3 stages.small.steps=3 stages.large.steps=2
+  overrides+=(stages.autoencoder.steps=3 stages.small.steps=3 stages.large.steps=2
     sampling.steps=3 evaluation.samples=16)
 fi
 
 rm -rf "$YARD_HOME" "$report"
-if ! $keep; then rm -rf "$out"; fi
-mkdir -p "$out"
 
 if $keep && [[ -d $out/shards && -d $out/tokenizer ]]; then
   step_count=2
