@@ -23,9 +23,9 @@ struct Context {
   std::function<Status()> action;
 };
 
-void add_shards_commands(CLI::App& app, Context& context);   // yard shards ...
-void add_prep_commands(CLI::App& app, Context& context);     // yard prep ...
-void add_job_commands(CLI::App& app, Context& context);      // yard run|jobs|logs|describe|stop
-void add_report_command(CLI::App& app, Context& context);    // yard report
+void add_shards_commands(CLI::App& app, Context& context);  // yard shards ...
+void add_prep_commands(CLI::App& app, Context& context);    // yard prep ...
+void add_job_commands(CLI::App& app, Context& context);     // yard run|jobs|logs|describe|stop
+void add_report_command(CLI::App& app, Context& context);   // yard report
 
 }  // namespace yard::app
