@@ -84,7 +84,7 @@ YARD_HOME=$(cd "$out" && pwd)/home
 export YARD_HOME
 pictures=${IMAGES:-$out/pictures}
 overrides=("data.shards=$out/shards" "model.tokenizer=$out/tokenizer")
-kill_after_step=900
+kill_after_step=450
 if $smallest; then
   kill_after_step=4
   overrides+=(stages.autoencoder.steps=3 stages.small.steps=3 stages.large.steps=2

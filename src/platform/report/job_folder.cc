@@ -106,7 +106,7 @@ std::string command_line(const Json& spec) {
 std::string model_of(const std::string& dir, const RunHistory& history) {
   for (const Event& event : history.events) {
     if (event.kind != EventKind::kFinish) continue;
-    const Json index = read_json_object(fs::path(dir) / event.text / "model_index.json");
+    const Json index = read_json_object(fs::path(dir) / event.text / "pipeline/model_index.json");
     std::string out;
     for (const char* part : {"unet", "vae", "text_encoder"}) {
       const auto names = field<std::vector<std::string>>(index, part, {});

@@ -117,6 +117,15 @@ TEST_F(ReportTest, LedgerIsShownInSecondsSharesAndMoney) {
   EXPECT_NE(html.find("<b>75.0 %</b>"), std::string::npos) << "utilisation in the headline";
 }
 
+TEST_F(ReportTest, HeadlineNamesTheModelThatWasSaved) {
+  write("heartbeats/rank-0.jsonl",
+        kStart + std::string(R"({"t":101,"event":"finish","global_step":1,"output":"out"})"
+                             "\n"));
+  write("out/pipeline/model_index.json",
+        R"({"unet":["diffusers","UNet2DConditionModel"],"vae":["diffusers","AutoencoderKL"]})");
+  EXPECT_NE(page().find("UNet2DConditionModel + AutoencoderKL"), std::string::npos);
+}
+
 TEST_F(ReportTest, UnwritableOutputIsAnErrorThatNamesIt) {
   write("job.json", R"({"name":"j"})");
   const Status status = write_report(dir_, dir_ / "no" / "such" / "dir.html");
