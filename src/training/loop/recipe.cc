@@ -343,7 +343,8 @@ Json identity_of(const DataRecipe& data) {
           {"caption", data.caption},
           {"held_out", data.held_out},
           {"skip_bad_samples", data.skip_bad_samples},
-          {"random_crop", data.random_crop}};
+          {"random_crop", data.random_crop},
+          {"cached", data.cache_bytes > 0}};  // pictures then pass through 8 bits
 }
 
 // "8, 16 or 24": the three multiples of `unit` nearest to `value`.

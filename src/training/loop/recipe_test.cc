@@ -160,7 +160,7 @@ TEST(RecipeTest, ResolutionsThatTheModelCannotHalveAreRefusedWithWhatFits) {
 TEST(RecipeTest, IdentityIgnoresWhatMayChangeOnResume) {
   const Json plain = parsed()->identity();
   EXPECT_EQ(parsed({"output=elsewhere", "checkpoint.keep=9", "stages.low.micro_batch=1",
-                    "data.cache=0", "threads=3", "stages.low.schedule=cosine"})
+                    "data.cache=1MiB", "threads=3", "stages.low.schedule=cosine"})
                 ->identity(),
             plain);
   EXPECT_NE(parsed({"seed=1"})->identity(), plain);

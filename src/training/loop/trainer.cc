@@ -161,7 +161,8 @@ class Run {
     return stopped ? wait_and_stop() : Ok{};
   }
 
-  // From here on the autoencoder is frozen: at its average, with latents of deviation 1.
+  // From here on the autoencoder is frozen: at its average, with latents of deviation 1. Not given
+  // up for a stop: the stage's steps are saved only afterwards.
   Status finish_autoencoder() {
     trainee_->keep_average();
     context_.networks->set_scaling_factor(1);
@@ -170,7 +171,7 @@ class Run {
                                {.resolution = stage().resolution,
                                 .sample_count_max = kScalingSamplesMax,
                                 .bf16 = context_.bf16()},
-                               group_, stop_));
+                               group_, StopToken()));
     state_.scaling_factor = inverse_deviation(cache);
     if (!std::isfinite(state_.scaling_factor))
       return Error{Code::kInvalidArgument,

@@ -1,0 +1,134 @@
+#include "loop/trainee.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tensor/host_tensor.h"
+
+namespace yard::loop {
+namespace {
+
+// Two parameters, 3 and 2 values, and a quadratic loss.
+class TraineeTest : public testing::Test {
+ protected:
+  void SetUp() override { make({}, {.decay = 0}); }
+
+  void make(const OptimizerRecipe& optimizer, const EmaRecipe& ema) {
+    trainee_.reset();
+    weight_ = tensor::copy_of(std::span<const float>(std::vector<float>{1, -2, 3}), {3});
+    bias_ = tensor::copy_of(std::span<const float>(std::vector<float>{0.5, 4}), {2});
+    weight_.set_requires_grad(true);
+    bias_.set_requires_grad(true);
+    auto made = Trainee::create({{"weight", weight_}, {"bias", bias_}}, *group_, optimizer, ema);
+    ASSERT_TRUE(made) << made.error().message;
+    trainee_ = *std::move(made);
+  }
+
+  double step(double learning_rate) {
+    trainee_->gradients().begin();
+    trainee_->gradients().last_micro_batch();
+    ((weight_ * weight_).sum() + (bias_ * bias_).sum()).backward();
+    EXPECT_TRUE(trainee_->gradients().finish());
+    return trainee_->step(learning_rate);
+  }
+
+  std::unique_ptr<collective::Group> group_ = collective::single_rank_group();
+  at::Tensor weight_, bias_;
+  std::unique_ptr<Trainee> trainee_;
+};
+
+// AdamW in a few lines of double precision.
+struct Reference {
+  double value, m = 0, v = 0;
+  void step(double gradient, int t, double lr, const OptimizerRecipe& o) {
+    value *= 1 - lr * o.weight_decay;
+    m = o.beta1 * m + (1 - o.beta1) * gradient;
+    v = o.beta2 * v + (1 - o.beta2) * gradient * gradient;
+    value -=
+        lr * (m / (1 - std::pow(o.beta1, t))) / (std::sqrt(v / (1 - std::pow(o.beta2, t))) + o.eps);
+  }
+};
+
+TEST_F(TraineeTest, StepsAreAdamWsWithTheWholeGradientClipped) {
+  const OptimizerRecipe recipe{
+      .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-6, .weight_decay = 0.1, .clip = 2};
+  make(recipe, {.decay = 0});
+  std::vector<Reference> reference = {{1}, {-2}, {3}, {0.5}, {4}};
+  for (int t = 1; t <= 5; ++t) {
+    double squares = 0;
+    for (const Reference& r : reference) squares += 4 * r.value * r.value;
+    const double norm = std::sqrt(squares);
+    EXPECT_NEAR(step(0.1), norm, 1e-4);
+    for (Reference& r : reference)
+      r.step(2 * r.value * std::min(1.0, 2 / (norm + 1e-6)), t, 0.1, recipe);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(weight_[i].item<double>(), reference[i].value, 1e-5);
+  for (int i = 0; i < 2; ++i) EXPECT_NEAR(bias_[i].item<double>(), reference[3 + i].value, 1e-5);
+}
+
+TEST_F(TraineeTest, AverageFollowsTheWeightsAndIsLentForALook) {
+  make({}, {.decay = 0.999});
+  const double before = weight_[0].item<double>();
+  step(0.1);
+  const double after = weight_[0].item<double>();
+  {
+    const Trainee::AveragedWeights averaged(*trainee_);
+    const double decay = 2.0 / 11;  // (1 + n) / (10 + n) after one update
+    EXPECT_NEAR(weight_[0].item<double>(), decay * before + (1 - decay) * after, 1e-6);
+  }
+  EXPECT_EQ(weight_[0].item<double>(), after);
+  trainee_->keep_average();
+  EXPECT_NE(weight_[0].item<double>(), after);
+}
+
+TEST_F(TraineeTest, BeforeItsStartTheAverageEqualsTheWeights) {
+  make({}, {.decay = 0.9, .start_step = 5});
+  step(0.1);
+  const at::Tensor trained = weight_.detach().clone();
+  const Trainee::AveragedWeights averaged(*trainee_);
+  EXPECT_TRUE(at::equal(weight_.detach(), trained));
+}
+
+TEST_F(TraineeTest, ANonFiniteGradientChangesNothing) {
+  const at::Tensor before = weight_.detach().clone();
+  trainee_->gradients().begin();
+  trainee_->gradients().last_micro_batch();
+  (weight_.sum() * std::nan("")).backward();
+  ASSERT_TRUE(trainee_->gradients().finish());
+  EXPECT_FALSE(std::isfinite(trainee_->step(0.1)));
+  EXPECT_TRUE(at::equal(weight_.detach(), before));
+  EXPECT_EQ(trainee_->step_count(), 0);
+}
+
+TEST_F(TraineeTest, RestoredStateGoesOnBitForBit) {
+  make({}, {.decay = 0.9});
+  step(0.1);
+  const TraineeTensors state = trainee_->snapshot();
+  const auto weights = trainee_->weights_snapshot();
+  step(0.1);
+  const at::Tensor expected = weight_.detach().clone();
+  make({}, {.decay = 0.9});
+  {
+    c10::NoGradGuard no_grad;
+    weight_.copy_(weights[0].tensor);
+    bias_.copy_(weights[1].tensor);
+  }
+  ASSERT_TRUE(trainee_->restore(state.optimizer, state.ema, 1, "step-1"));
+  step(0.1);
+  EXPECT_TRUE(at::equal(weight_.detach(), expected));
+}
+
+TEST_F(TraineeTest, StateOfAnotherModelIsRefusedByName) {
+  TraineeTensors state = trainee_->snapshot();
+  state.optimizer.erase(state.optimizer.begin());
+  const Status status = trainee_->restore(state.optimizer, {}, 1, "step-1");
+  ASSERT_FALSE(status);
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "exp_avg.weight", status.error().message);
+}
+
+}  // namespace
+}  // namespace yard::loop
