@@ -84,10 +84,10 @@ YARD_HOME=$(cd "$out" && pwd)/home
 export YARD_HOME
 pictures=${IMAGES:-$out/pictures}
 overrides=("data.shards=$out/shards" "model.tokenizer=$out/tokenizer")
-kill_after_step=450
+kill_after_step=1100
 if $smallest; then
-  kill_after_step=4
-  overrides+=(stages.autoencoder.steps=3 stages.small.steps=3 stages.large.steps=2
+  kill_after_step=6
+  overrides+=(stages.autoencoder-small.steps=2 stages.autoencoder-large.steps=2 stages.small.steps=3 stages.large.steps=2
     sampling.steps=3 evaluation.samples=16)
 fi
 
