@@ -36,7 +36,7 @@ at::Tensor autoencoder_loss(const models::AutoencoderKL& autoencoder, const Stag
     mean = distribution.mean.to(at::kFloat);
     logvar = distribution.logvar.to(at::kFloat);
     latents = mean;
-    if (draws != nullptr)
+    if (draws != nullptr && stage.kl_weight > 0)
       latents = mean + (logvar * 0.5).exp() *
                            noise_like(mean, ids, draws->seed, Purpose::kLatentSample, draws->step);
     output = autoencoder.decode(latents).to(at::kFloat);

@@ -26,8 +26,8 @@ at::Tensor noise_like(const at::Tensor& like, std::span<const uint64_t> ids, uin
                       tensor::Purpose purpose, uint64_t step);
 
 // pictures [B, 3, H, W] in [-1, 1] -> scalar: reconstruction error, mean over values, plus
-// kl_weight * KL / values of a picture, mean over samples. The latents are drawn; with `draws`
-// null the distribution's mean is taken and the KL term left out, for evaluation.
+// kl_weight * KL / values of a picture, mean over samples. The latents are drawn. With a kl_weight
+// of 0, and with `draws` null (evaluation), they are the distribution's mean, without the KL term.
 at::Tensor autoencoder_loss(const models::AutoencoderKL& autoencoder, const StageRecipe& stage,
                             const at::Tensor& pictures, std::span<const uint64_t> ids,
                             const Draws* draws, bool bf16);
