@@ -23,6 +23,13 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 target_link_libraries(yard_warnings INTERFACE Threads::Threads)
 
+# A step allocates and frees the same large tensors again and again; glibc gives their pages back to
+# the kernel each time. Sanitizers bring their own malloc.
+find_library(TCMALLOC_LIBRARY tcmalloc_minimal)
+if(TCMALLOC_LIBRARY AND NOT YARD_SANITIZE)
+  set(YARD_MALLOC "-Wl,--push-state,--no-as-needed" ${TCMALLOC_LIBRARY} "-Wl,--pop-state")
+endif()
+
 if(YARD_TORCH)
   include(cmake/libtorch.cmake)
 endif()
