@@ -32,8 +32,10 @@ demo: build  ## trains a small text-to-image model on this machine; writes demo/
 	@demo/run.sh
 
 test: setup-test compile  ## all tests
-	@ctest --preset release
-	@if [ -n "$$(find tests -name 'test_*.py' -print -quit)" ]; then .venv/bin/python -m pytest -q tests; fi
+	@failed=; \
+	ctest --preset release || failed=1; \
+	.venv/bin/python -m pytest -q tests || failed=1; \
+	[ -z "$$failed" ]
 
 bench: setup-test compile  ## every claim measured beside its peer, on this machine
 	@bench/run all
