@@ -115,11 +115,12 @@ Status make_plan(const SubprocessOptions& options, ChildPlan& plan) {
   ::_exit(127);
 }
 
-// Ignored signals and handlers of ours must not decide how the program ends.
+// Ignored signals and handlers of ours must not decide how the program ends. Asks the kernel itself:
+// the C library refuses to touch signals 32 and 33, which some parents leave ignored.
 void reset_signals() {
-  struct sigaction action = {};
-  action.sa_handler = SIG_DFL;
-  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &action, nullptr);
+  const unsigned long default_action[8] = {};  // the kernel's struct sigaction, all of it zero
+  for (int signal = 1; signal < NSIG; ++signal)
+    ::syscall(SYS_rt_sigaction, signal, default_action, nullptr, (NSIG - 1) / 8);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
