@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+
 #include "jobdb/migrations_internal.h"
 #include "jobdb/sqlite_internal.h"
 
@@ -105,6 +107,20 @@ bool ends_attempt(JobEvent event) {
          event != JobEvent::kPlaced && event != JobEvent::kResumeAsked;
 }
 
+// When several processes open a new database at once, SQLite refuses the switch of all but one
+// without regard to the busy time-out, so the waiting is done here.
+Status use_write_ahead_log(Connection& connection) {
+  constexpr int kAttempts = 1'000;
+  constexpr std::chrono::milliseconds kPause(10);
+  Status status = Ok{};
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    status = connection.execute("PRAGMA journal_mode = WAL");
+    if (status || status.error().code != Code::kUnavailable) break;
+    Clock::real().sleep_for(kPause, StopToken());
+  }
+  return status;
+}
+
 }  // namespace
 
 struct JobDb::Impl {
@@ -128,8 +144,8 @@ Result<JobDb> JobDb::open(const std::string& path, Clock& clock) {
   YARD_ASSIGN(Connection connection, Connection::open(path));
   // NORMAL: no fsync per commit, so a supervisor never waits for the disk between a death and the
   // restart. The processes that a power cut would spare do not exist.
-  YARD_TRY(connection.execute(
-      "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON"));
+  YARD_TRY(use_write_ahead_log(connection));
+  YARD_TRY(connection.execute("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON"));
   YARD_TRY(internal::migrate(connection, path));
   return JobDb(std::unique_ptr<Impl>(new Impl{std::move(connection), clock}));
 }

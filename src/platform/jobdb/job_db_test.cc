@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include "base/file.h"
 #include "base/ids.h"
@@ -260,6 +261,19 @@ TEST_F(JobDbTest, ReadersSeeOnlyWholeTransitionsWhileAWriterWorks) {
     apply(writer, JobEvent::kResumeAsked);
   }
   reading.join();
+}
+
+TEST_F(JobDbTest, ManyMayMakeTheDatabaseAtOnce) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string path = root_ / ("at-once-" + std::to_string(round));
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        const auto db = JobDb::open(path, Clock::real());
+        EXPECT_TRUE(db) << db.error().message;
+      });
+    for (auto& thread : threads) thread.join();
+  }
 }
 
 TEST_F(JobDbTest, TwoWritersTakeTurns) {
