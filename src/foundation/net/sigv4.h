@@ -117,8 +117,8 @@ struct VerifierOptions {
 // AccessDenied (no date; expired; x-amz-* headers that are not signed), RequestTimeTooSkewed,
 // InvalidAccessKeyId, InvalidToken, SignatureDoesNotMatch.
 //
-// A path or query that is not encoded as AWS would have it is accepted in two readings: encoded
-// anew, and as it was sent; clients sign either.
+// A path or a query that is not encoded as AWS would have it is accepted in two readings each:
+// encoded anew, and as it was sent. botocore signs both as sent, the AWS CRT the path only.
 class SignatureVerifier {
  public:
   // The credentials of an access key; nothing when there are none. Called from verify().

@@ -24,20 +24,6 @@ std::string sorted_query(std::vector<EncodedPair> pairs) {
   return text;
 }
 
-std::string query_as_sent(std::string_view raw_query) {
-  std::vector<EncodedPair> pairs;
-  while (!raw_query.empty()) {
-    const size_t end = std::min(raw_query.find('&'), raw_query.size());
-    const std::string_view piece = raw_query.substr(0, end);
-    raw_query.remove_prefix(std::min(end + 1, raw_query.size()));
-    const size_t equals = std::min(piece.find('='), piece.size());
-    const std::string_view name = piece.substr(0, equals);
-    if (piece.empty() || name == "X-Amz-Signature") continue;
-    pairs.emplace_back(name, piece.substr(std::min(equals + 1, piece.size())));
-  }
-  return sorted_query(std::move(pairs));
-}
-
 std::optional<std::string> query_encoded(std::string_view raw_query) {
   auto query = parse_query(raw_query);
   if (!query) return std::nullopt;
@@ -51,9 +37,9 @@ bool is_s3(std::string_view service) {
   return service == "s3";
 }
 
-// Other services: what was sent is encoded once more.
-std::string twice_encoded_path(std::string_view raw_path) {
-  return percent_encode_path(normalize_path(raw_path));
+std::vector<std::string> distinct(std::string first, std::string second) {
+  if (first == second) return {std::move(first)};
+  return {std::move(first), std::move(second)};
 }
 
 bool is_space(char c) {
@@ -115,20 +101,36 @@ std::optional<Clock::Wall> parse_timestamp(std::string_view text) {
   return Clock::Wall(sys_days(date)) + hours(*h) + minutes(*mi) + seconds(*s);
 }
 
-CanonicalTarget canonical_target_as_sent(std::string_view raw_path, std::string_view raw_query,
-                                         std::string_view service) {
-  return {is_s3(service) ? std::string(raw_path) : twice_encoded_path(raw_path),
-          query_as_sent(raw_query)};
+std::string canonical_path_as_sent(std::string_view raw_path, std::string_view service) {
+  return is_s3(service) ? std::string(raw_path) : percent_encode_path(normalize_path(raw_path));
 }
 
-std::optional<CanonicalTarget> canonical_target_encoded(std::string_view raw_path,
-                                                        std::string_view raw_query,
-                                                        std::string_view service) {
+std::string canonical_query_as_sent(std::string_view raw_query) {
+  std::vector<EncodedPair> pairs;
+  while (!raw_query.empty()) {
+    const size_t end = std::min(raw_query.find('&'), raw_query.size());
+    const std::string_view piece = raw_query.substr(0, end);
+    raw_query.remove_prefix(std::min(end + 1, raw_query.size()));
+    const size_t equals = std::min(piece.find('='), piece.size());
+    const std::string_view name = piece.substr(0, equals);
+    if (piece.empty() || name == "X-Amz-Signature") continue;
+    pairs.emplace_back(name, piece.substr(std::min(equals + 1, piece.size())));
+  }
+  return sorted_query(std::move(pairs));
+}
+
+std::vector<std::string> canonical_paths(std::string_view raw_path, std::string_view service) {
   const auto path = percent_decode(raw_path);
-  auto query = query_encoded(raw_query);
-  if (!path || !query) return std::nullopt;
-  return CanonicalTarget{is_s3(service) ? percent_encode_path(*path) : twice_encoded_path(raw_path),
-                         *std::move(query)};
+  if (!path) return {};
+  std::string as_sent = canonical_path_as_sent(raw_path, service);
+  if (!is_s3(service)) return {std::move(as_sent)};
+  return distinct(percent_encode_path(*path), std::move(as_sent));
+}
+
+std::vector<std::string> canonical_queries(std::string_view raw_query) {
+  auto encoded = query_encoded(raw_query);
+  if (!encoded) return {};
+  return distinct(*std::move(encoded), canonical_query_as_sent(raw_query));
 }
 
 std::optional<std::string> canonical_headers(const Headers& headers,
@@ -148,11 +150,11 @@ std::optional<std::string> canonical_headers(const Headers& headers,
   return text;
 }
 
-std::string canonical_request(std::string_view method, const CanonicalTarget& target,
-                              std::string_view canonical_headers, std::string_view signed_headers,
-                              std::string_view payload) {
-  const std::string_view parts[] = {method,         target.path, target.query, canonical_headers,
-                                    signed_headers, payload};
+std::string canonical_request(std::string_view method, std::string_view canonical_path,
+                              std::string_view canonical_query, std::string_view canonical_headers,
+                              std::string_view signed_headers, std::string_view payload) {
+  const std::string_view parts[] = {
+      method, canonical_path, canonical_query, canonical_headers, signed_headers, payload};
   return join(parts, '\n');
 }
 

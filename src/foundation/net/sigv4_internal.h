@@ -19,29 +19,23 @@ inline constexpr std::string_view kAlgorithm = "AWS4-HMAC-SHA256";
 std::string format_timestamp(Clock::Wall time);
 std::optional<Clock::Wall> parse_timestamp(std::string_view text);
 
-// A path or query that is already encoded, in the form that is signed.
-struct CanonicalTarget {
-  std::string path;
-  std::string query;
-  bool operator==(const CanonicalTarget&) const = default;
-};
-
-// As it was sent; the pairs of the query sorted, without X-Amz-Signature.
-CanonicalTarget canonical_target_as_sent(std::string_view raw_path, std::string_view raw_query,
-                                         std::string_view service);
-// Decoded and encoded again; nothing when a '%' stands alone.
-std::optional<CanonicalTarget> canonical_target_encoded(std::string_view raw_path,
-                                                        std::string_view raw_query,
-                                                        std::string_view service);
+// The path as it is signed: for S3 as it was sent; for other services normalised and encoded again.
+std::string canonical_path_as_sent(std::string_view raw_path, std::string_view service);
+// The pairs of the query sorted, without X-Amz-Signature, each encoded as it was sent.
+std::string canonical_query_as_sent(std::string_view raw_query);
+// What a verifier tries: decoded and encoded anew, and as it was sent where that differs. Empty
+// when a '%' stands alone.
+std::vector<std::string> canonical_paths(std::string_view raw_path, std::string_view service);
+std::vector<std::string> canonical_queries(std::string_view raw_query);
 
 // "name:value\n" of each name (lower case), values trimmed, runs of white space made one space,
 // lines of the same name joined by ','. Nothing for a name that the request does not have.
 std::optional<std::string> canonical_headers(const Headers& headers,
                                              std::span<const std::string_view> names);
 
-std::string canonical_request(std::string_view method, const CanonicalTarget& target,
-                              std::string_view canonical_headers, std::string_view signed_headers,
-                              std::string_view payload);
+std::string canonical_request(std::string_view method, std::string_view canonical_path,
+                              std::string_view canonical_query, std::string_view canonical_headers,
+                              std::string_view signed_headers, std::string_view payload);
 
 std::string credential_scope(std::string_view date, std::string_view region,
                              std::string_view service);

@@ -64,10 +64,10 @@ Draft draft(const Headers& headers, Clock::Wall now, std::string_view region,
   return draft;
 }
 
-std::string signature_of(const Draft& draft, std::string_view method, const CanonicalTarget& target,
-                         std::string_view payload, const SigningKey& key) {
-  const auto request =
-      canonical_request(method, target, draft.canonical_headers, draft.signed_headers, payload);
+std::string signature_of(const Draft& draft, std::string_view method, std::string_view path,
+                         std::string_view query, std::string_view payload, const SigningKey& key) {
+  const auto request = canonical_request(method, path, query, draft.canonical_headers,
+                                         draft.signed_headers, payload);
   return key.sign(string_to_sign(draft.timestamp, draft.scope, request));
 }
 
@@ -91,8 +91,9 @@ Signer::Signed Signer::sign(const SignableRequest& request, const Credentials& c
   const Draft parts = draft(all, now, region_, service_);
   const SigningKey key =
       keys_.get(credentials.secret_key, parts.timestamp.substr(0, 8), region_, service_);
-  const auto target = canonical_target_as_sent(request.raw_path, request.raw_query, service_);
-  const std::string signature = signature_of(parts, request.method, target, payload, key);
+  const std::string signature =
+      signature_of(parts, request.method, canonical_path_as_sent(request.raw_path, service_),
+                   canonical_query_as_sent(request.raw_query), payload, key);
   added.add("authorization", std::string(kAlgorithm) + " Credential=" + credentials.access_key +
                                  "/" + parts.scope + ", SignedHeaders=" + parts.signed_headers +
                                  ", Signature=" + signature);
@@ -118,9 +119,10 @@ std::string Signer::presign(const SignableRequest& request, const Credentials& c
 
   const SigningKey key =
       keys_.get(credentials.secret_key, parts.timestamp.substr(0, 8), region_, service_);
-  const auto target = canonical_target_as_sent(request.raw_path, query, service_);
   const auto payload = service_ == "s3" ? kUnsignedPayload : kEmptyPayloadSha256;
-  return query + "&X-Amz-Signature=" + signature_of(parts, request.method, target, payload, key);
+  return query + "&X-Amz-Signature=" +
+         signature_of(parts, request.method, canonical_path_as_sent(request.raw_path, service_),
+                      canonical_query_as_sent(query), payload, key);
 }
 
 }  // namespace yard

@@ -144,6 +144,15 @@ Failure read_header_fields(std::string_view text, Claim& claim) {
   return read_signature(*signature, claim);
 }
 
+// The form of HTTP, and what botocore sends in its place: Python's formatdate() ends in "-0000".
+std::optional<Clock::Wall> parse_date_header(std::string_view text) {
+  std::string date(text);
+  for (const std::string_view zone : {" -0000", " +0000"})
+    if (date.ends_with(zone)) date.replace(date.size() - zone.size(), zone.size(), " GMT");
+  const auto time = parse_http_date(date);
+  return time ? std::optional(*time) : std::nullopt;
+}
+
 // x-amz-date, or else Date, in the form of either.
 Failure read_header_date(const Headers& headers, Claim& claim) {
   const auto text = headers.find("x-amz-date");
@@ -151,7 +160,7 @@ Failure read_header_date(const Headers& headers, Claim& claim) {
   const std::string_view date = value ? trimmed(*value) : std::string_view();
   if (const auto time = parse_timestamp(date)) {
     claim.time = *time;
-  } else if (const auto time = parse_http_date(date)) {
+  } else if (const auto time = parse_date_header(date)) {
     claim.time = *time;
   } else {
     return access_denied("AWS authentication requires a valid Date or x-amz-date header");
@@ -330,35 +339,35 @@ Failure read_payload(const SignableRequest& request, const std::vector<QueryPair
   return std::nullopt;
 }
 
-// One reading of the request: whether its signature is the one claimed.
-Failure check_signature(const SignableRequest& request, const Claim& claim,
-                        const CanonicalTarget& target, std::string_view headers,
-                        std::string_view payload, const SigningKey& key) {
-  auto text = canonical_request(request.method, target, headers, claim.signed_headers, payload);
-  auto to_sign = string_to_sign(claim.timestamp,
-                                credential_scope(claim.date, claim.region, claim.service), text);
-  if (equal_in_constant_time(key.sign(to_sign), claim.signature)) return std::nullopt;
-  auto error = refuse("SignatureDoesNotMatch", 403,
-                      "the request signature we calculated does not match the signature you "
-                      "provided; check your key and signing method");
-  error.canonical_request = std::move(text);
-  error.string_to_sign = std::move(to_sign);
-  return error;
+AuthError mismatch(std::string message) {
+  return refuse("SignatureDoesNotMatch", 403, std::move(message));
 }
 
-Failure check_readings(const SignableRequest& request, const Claim& claim, const Payload& payload,
-                       const SigningKey& key) {
+// Whether one of the readings of path and query has the claimed signature. The first, AWS's own, is
+// the one to show when none has.
+Failure check_signature(const SignableRequest& request, const Claim& claim, const Payload& payload,
+                        const SigningKey& key) {
   const auto headers = canonical_headers(request.headers, claim.signed_header_names);
-  if (!headers)
-    return refuse("SignatureDoesNotMatch", 403,
-                  "a header named in SignedHeaders is not in the request");
-  const auto encoded = canonical_target_encoded(request.raw_path, request.raw_query, claim.service);
-  if (!encoded) return refuse("InvalidURI", 400, "could not parse the specified URI");
-  auto failure = check_signature(request, claim, *encoded, *headers, payload.text, key);
-  if (!failure) return std::nullopt;
-  const auto as_sent = canonical_target_as_sent(request.raw_path, request.raw_query, claim.service);
-  if (as_sent == *encoded) return failure;
-  if (!check_signature(request, claim, as_sent, *headers, payload.text, key)) return std::nullopt;
+  if (!headers) return mismatch("a header named in SignedHeaders is not in the request");
+  const auto paths = canonical_paths(request.raw_path, claim.service);
+  const auto queries = canonical_queries(request.raw_query);
+  if (paths.empty() || queries.empty())
+    return refuse("InvalidURI", 400, "could not parse the specified URI");
+  const std::string scope = credential_scope(claim.date, claim.region, claim.service);
+  Failure failure;
+  for (const std::string& path : paths)
+    for (const std::string& query : queries) {
+      auto text = canonical_request(request.method, path, query, *headers, claim.signed_headers,
+                                    payload.text);
+      auto to_sign = string_to_sign(claim.timestamp, scope, text);
+      if (equal_in_constant_time(key.sign(to_sign), claim.signature)) return std::nullopt;
+      if (failure) continue;
+      failure = mismatch(
+          "the request signature we calculated does not match the signature you provided; check "
+          "your key and signing method");
+      failure->canonical_request = std::move(text);
+      failure->string_to_sign = std::move(to_sign);
+    }
   return failure;
 }
 
@@ -384,7 +393,7 @@ std::variant<VerifiedRequest, AuthError> SignatureVerifier::verify(
     return *std::move(failure);
   const SigningKey key =
       keys_.get(credentials->secret_key, claim.date, claim.region, claim.service);
-  if (auto failure = check_readings(request, claim, payload, key)) return *std::move(failure);
+  if (auto failure = check_signature(request, claim, payload, key)) return *std::move(failure);
 
   return VerifiedRequest{
       .access_key = std::string(claim.access_key),
