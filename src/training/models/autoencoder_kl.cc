@@ -206,10 +206,28 @@ struct AutoencoderKL::Layers {
   Decoder decoder;
 };
 
+namespace {
+
+// Starts as a linear map that loses no direction: residual branches give nothing yet, and the
+// convolutions on the way are orthogonal. PyTorch's start shrinks what differs little between
+// pictures, such as green against magenta, and those colours were learnt last: after 300 steps on
+// emoji their error was four times as large.
+std::optional<Init> start_of(const NamedTensor& parameter) {
+  const std::string& name = parameter.name;
+  if (name.ends_with("conv2.weight") || name.ends_with("to_out.0.weight")) return Init::kZeros;
+  if (name.ends_with(".bias")) return Init::kZeros;
+  if (parameter.tensor.dim() == 4) return Init::kOrthogonal;
+  return {};
+}
+
+}  // namespace
+
 AutoencoderKL::AutoencoderKL(const AutoencoderConfig& config, std::optional<uint64_t> seed)
     : config_(config),
       parameters_(seed),
-      layers_(std::make_unique<Layers>(Scope(parameters_), config_)) {}
+      layers_(std::make_unique<Layers>(Scope(parameters_), config_)) {
+  parameters_.restart(start_of);
+}
 
 AutoencoderKL::~AutoencoderKL() = default;
 

@@ -40,6 +40,11 @@ at::Tensor run(const UNet2DConditionModel& model, const at::Tensor& sample) {
   return model.forward(sample, at::arange(2, at::kLong) * 300, ramp({2, 5, 12}));
 }
 
+// Away from the start, where the last layer of a branch is zero and hides what is before it.
+void disturb(const std::vector<NamedTensor>& parameters) {
+  for (const NamedTensor& p : parameters) p.tensor.add_(ramp(p.tensor.sizes()), 0.1);
+}
+
 void expect_gradient_everywhere(const std::vector<NamedTensor>& parameters) {
   for (const NamedTensor& p : parameters) {
     ASSERT_TRUE(p.tensor.grad().defined()) << p.name;
@@ -52,6 +57,7 @@ void expect_gradient_everywhere(const std::vector<NamedTensor>& parameters) {
 TEST(UNetTest, GradientReachesEveryParameter) {
   const UNet2DConditionModel model =
       make_unet({{"use_linear_projection", true}, {"transformer_layers_per_block", 2}});
+  disturb(model.parameters());
   set_requires_grad(model.parameters(), true);
   run(model, ramp({2, 4, 8, 8})).square().sum().backward();
   expect_gradient_everywhere(model.parameters());
@@ -60,6 +66,7 @@ TEST(UNetTest, GradientReachesEveryParameter) {
 TEST(UNetTest, ChannelsLastComputesTheSameAndStays) {
   const c10::NoGradGuard no_grad;
   const UNet2DConditionModel model = make_unet();
+  disturb(model.parameters());
   const at::Tensor sample = ramp({2, 4, 8, 8});
   const at::Tensor expected = run(model, sample);
   const at::Tensor got = run(model, sample.contiguous(at::MemoryFormat::ChannelsLast));
@@ -70,6 +77,7 @@ TEST(UNetTest, ChannelsLastComputesTheSameAndStays) {
 TEST(UNetTest, InputsAreLeftAsTheyWere) {
   const c10::NoGradGuard no_grad;
   const UNet2DConditionModel model = make_unet();
+  disturb(model.parameters());
   const at::Tensor sample = ramp({2, 4, 8, 8});
   const at::Tensor before = sample.clone();
   const at::Tensor first = run(model, sample);
@@ -79,6 +87,7 @@ TEST(UNetTest, InputsAreLeftAsTheyWere) {
 
 TEST(UNetTest, MixedPrecisionStaysNearAndGivesF32Gradients) {
   const UNet2DConditionModel model = make_unet();
+  disturb(model.parameters());
   const at::Tensor sample = ramp({2, 4, 8, 8});
   const at::Tensor expected = run(model, sample);
   set_requires_grad(model.parameters(), true);
@@ -148,6 +157,7 @@ Json autoencoder_json() {
 
 TEST(AutoencoderTest, GradientReachesEveryParameter) {
   const AutoencoderKL model(*AutoencoderConfig::parse(autoencoder_json(), "vae"), 3);
+  disturb(model.parameters());
   set_requires_grad(model.parameters(), true);
   const LatentDistribution latents = model.encode(ramp({2, 3, 8, 8}));
   (model.decode(latents.mean).square().sum() + latents.logvar.square().sum()).backward();
@@ -206,6 +216,7 @@ Json clip_json() {
 
 TEST(ClipTextTest, GradientReachesEveryParameter) {
   const ClipTextModel model(*ClipTextConfig::parse(clip_json(), "clip"), 3);
+  disturb(model.parameters());
   set_requires_grad(model.parameters(), true);
   const ClipTextOutput out = model.forward(at::arange(12, at::kLong).view({2, 6}));
   (out.last_hidden_state * ramp({2, 6, 16})).sum().backward();

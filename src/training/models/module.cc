@@ -44,14 +44,64 @@ void fill_normal(std::span<float> out, uint64_t seed, uint64_t stream, double sc
   for (float& value : out) value *= static_cast<float>(scale);
 }
 
-void fill(std::span<float> out, uint64_t seed, const std::string& name, Init init,
-          double fan_in_or_scale) {
+// Partial sums in lanes, in an order that no compiler flag changes.
+double dot(std::span<const double> a, std::span<const double> b) {
+  std::array<double, 8> lanes = {};
+  size_t i = 0;
+  for (; i + lanes.size() <= a.size(); i += lanes.size())
+    for (size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  for (; i < a.size(); ++i) lanes[i % lanes.size()] += a[i] * b[i];
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+// Gram and Schmidt's way over `count` vectors that follow each other in `values`.
+void orthonormalise(std::span<double> values, size_t count) {
+  const size_t width = values.size() / count;
+  for (size_t i = 0; i < count; ++i) {
+    const auto vector = values.subspan(i * width, width);
+    for (size_t before = 0; before < i; ++before) {
+      const auto other = values.subspan(before * width, width);
+      const double share = dot(vector, other);
+      for (size_t k = 0; k < width; ++k) vector[k] -= share * other[k];
+    }
+    const double scale = 1 / std::sqrt(dot(vector, vector));
+    for (double& value : vector) value *= scale;
+  }
+}
+
+void fill_orthogonal(std::span<float> out, uint64_t seed, uint64_t stream, size_t rows) {
+  tensor::fill_normal({.seed = seed, .sample = stream}, out);
+  const size_t columns = out.size() / rows;
+  const bool by_rows = rows <= columns;
+  const auto place = [&](size_t row, size_t column) {
+    return by_rows ? row * columns + column : column * rows + row;
+  };
+  std::vector<double> values(out.size());
+  for (size_t row = 0; row < rows; ++row)
+    for (size_t column = 0; column < columns; ++column)
+      values[place(row, column)] = out[row * columns + column];
+  orthonormalise(values, std::min(rows, columns));
+  for (size_t row = 0; row < rows; ++row)
+    for (size_t column = 0; column < columns; ++column)
+      out[row * columns + column] = static_cast<float>(values[place(row, column)]);
+}
+
+void fill(const NamedTensor& parameter, uint64_t seed, Init init, double fan_in_or_scale) {
+  const std::string& name = parameter.name;
+  const std::span<float> out{parameter.tensor.mutable_data_ptr<float>(),
+                             static_cast<size_t>(parameter.tensor.numel())};
   switch (init) {
     case Init::kUniformFanIn:
       fill_uniform(out, seed ^ kSalt, hash_of(name), 1 / std::sqrt(fan_in_or_scale));
       break;
     case Init::kNormal:
       fill_normal(out, seed ^ kSalt, hash_of(name), fan_in_or_scale);
+      break;
+    case Init::kOrthogonal:
+      fill_orthogonal(out, seed ^ kSalt, hash_of(name),
+                      static_cast<size_t>(parameter.tensor.size(0)));
       break;
     case Init::kOnes:
       std::ranges::fill(out, 1.0F);
@@ -66,13 +116,17 @@ void fill(std::span<float> out, uint64_t seed, const std::string& name, Init ini
 
 at::Tensor ParameterList::add(const std::string& name, at::IntArrayRef shape, Init init,
                               double fan_in_or_scale) {
-  at::Tensor tensor = at::empty(shape, at::kFloat);
-  if (seed_) {
-    fill({tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel())}, *seed_, name,
-         init, fan_in_or_scale);
+  all_.push_back({name, at::empty(shape, at::kFloat)});
+  if (seed_) fill(all_.back(), *seed_, init, fan_in_or_scale);
+  return all_.back().tensor;
+}
+
+void ParameterList::restart(const std::function<std::optional<Init>(const NamedTensor&)>& rule) {
+  if (!seed_) return;
+  for (const NamedTensor& parameter : all_) {
+    const auto init = rule(parameter);
+    if (init) fill(parameter, *seed_, *init, 1);
   }
-  all_.push_back({name, tensor});
-  return tensor;
 }
 
 Scope Scope::operator/(const std::string& name) const {

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct NamedTensor {
 enum class Init : uint8_t {
   kUniformFanIn,  // U(-1/sqrt(fan_in), 1/sqrt(fan_in)): PyTorch's default of Linear and Conv2d
   kNormal,        // N(0, scale^2)
+  kOrthogonal,    // rows of [rows, the rest] orthonormal, or the columns where those are fewer
   kOnes,
   kZeros,
 };
@@ -36,6 +38,9 @@ class ParameterList {
   // An f32 CPU leaf. `fan_in` and `scale` as Init needs them.
   at::Tensor add(const std::string& name, at::IntArrayRef shape, Init init,
                  double fan_in_or_scale = 1);
+
+  // Starts those parameters differently for which `rule` gives an Init; fan_in and scale are 1.
+  void restart(const std::function<std::optional<Init>(const NamedTensor&)>& rule);
 
   const std::vector<NamedTensor>& all() const { return all_; }
 

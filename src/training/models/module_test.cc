@@ -1,6 +1,7 @@
 #include "models/module.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/eye.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -57,6 +58,27 @@ TEST(ParameterListTest, NormalStartHasTheGivenDeviation) {
   const Moments m = moments_of(list.add("w", {100'000}, Init::kNormal, 0.02));
   EXPECT_NEAR(m.mean, 0, 0.0003);
   EXPECT_NEAR(m.deviation, 0.02, 0.0003);
+}
+
+TEST(ParameterListTest, OrthogonalStartKeepsLengths) {
+  ParameterList list(1);
+  const at::Tensor wide = list.add("wide", {6, 5, 3, 3}, Init::kOrthogonal).flatten(1);
+  const at::Tensor tall = list.add("tall", {20, 7}, Init::kOrthogonal);
+  EXPECT_LT((wide.mm(wide.t()) - at::eye(6)).abs().max().item<double>(), 1e-6);
+  EXPECT_LT((tall.t().mm(tall) - at::eye(7)).abs().max().item<double>(), 1e-6);
+}
+
+TEST(ParameterListTest, RestartChangesOnlyWhatTheRuleNames) {
+  ParameterList list(1);
+  list.add("a", {10}, Init::kNormal);
+  list.add("b", {10}, Init::kNormal);
+  const auto before = values_of(list.all()[1].tensor);
+  list.restart([](const NamedTensor& p) -> std::optional<Init> {
+    if (p.name == "a") return Init::kZeros;
+    return {};
+  });
+  EXPECT_EQ(values_of(list.all()[0].tensor), std::vector<float>(10, 0.0F));
+  EXPECT_EQ(values_of(list.all()[1].tensor), before);
 }
 
 TEST(ParameterListTest, StartStaysTheSameBetweenReleases) {

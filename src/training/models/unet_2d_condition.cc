@@ -247,10 +247,25 @@ struct UNet2DConditionModel::Layers {
   Conv2d conv_out;
 };
 
+namespace {
+
+// The last layer of each residual branch, and of the model, gives nothing at the start: the first
+// gradients then reach every layer undisturbed.
+std::optional<Init> start_of(const NamedTensor& parameter) {
+  const std::string layer = parameter.name.substr(0, parameter.name.rfind('.'));
+  if (layer.ends_with("conv2") || layer.ends_with("proj_out") || layer == "conv_out")
+    return Init::kZeros;
+  return {};
+}
+
+}  // namespace
+
 UNet2DConditionModel::UNet2DConditionModel(const UNetConfig& config, std::optional<uint64_t> seed)
     : config_(config),
       parameters_(seed),
-      layers_(std::make_unique<Layers>(Scope(parameters_), config_)) {}
+      layers_(std::make_unique<Layers>(Scope(parameters_), config_)) {
+  parameters_.restart(start_of);
+}
 
 UNet2DConditionModel::~UNet2DConditionModel() = default;
 
