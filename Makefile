@@ -10,7 +10,7 @@ torch_python := $(abspath $(or $(TORCH_PYTHON),.venv/bin/python))
 # Objects compiled in one checkout serve another.
 export CCACHE_BASEDIR := $(CURDIR)
 
-.PHONY: help setup setup-test build compile demo test bench lint format clean
+.PHONY: help setup setup-test build compile demo test bench fuzz lint format clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/' | expand -t 14
@@ -39,6 +39,9 @@ test: setup-test compile  ## all tests
 
 bench: setup-test compile  ## every claim measured beside its peer, on this machine
 	@bench/run all
+
+fuzz: setup  ## every parser of foreign bytes under libFuzzer; FUZZ_SECONDS=60 each
+	@tools/fuzz.sh
 
 lint: setup-test  ## format and layers
 	@tools/lint.sh
