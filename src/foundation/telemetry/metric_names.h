@@ -5,6 +5,15 @@
 
 namespace yard::metric {
 
+// HTTP server. Bytes: request heads and bodies in, response bodies out.
+inline constexpr std::string_view kHttpServerConnections = "http_server_connections";
+inline constexpr std::string_view kHttpServerRefusedConnections = "http_server_refused_connections";
+inline constexpr std::string_view kHttpServerRequests = "http_server_requests";
+inline constexpr std::string_view kHttpServerClientErrors = "http_server_client_errors";  // 4xx
+inline constexpr std::string_view kHttpServerServerErrors = "http_server_server_errors";  // 5xx
+inline constexpr std::string_view kHttpServerReceivedBytes = "http_server_received_bytes";
+inline constexpr std::string_view kHttpServerSentBytes = "http_server_sent_bytes";
+
 // Training, one value per optimiser step.
 inline constexpr std::string_view kTrainLoss = "train_loss";           // mean over the global batch
 inline constexpr std::string_view kTrainEvalLoss = "train_eval_loss";  // held-out, fixed noise
