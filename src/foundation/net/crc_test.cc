@@ -82,6 +82,10 @@ TEST(CrcCombine, PartsOfTerabytes) {
             crc64_nvme_combine(1, crc64_nvme_combine(2, 3, big + 7), big + big + 7));
   EXPECT_EQ(crc32_combine(crc32_combine(1, 2, big), 3, big + 7),
             crc32_combine(1, crc32_combine(2, 3, big + 7), big + big + 7));
+  // The polynomial of CRC-32 is primitive: 2^32 - 1 zeros leave a check as it was.
+  const uint64_t period = (uint64_t{1} << 32) - 1;
+  EXPECT_EQ(crc32_combine(1, 2, 7 + 1024 * period), crc32_combine(1, 2, 7));
+  EXPECT_NE(crc32_combine(1, 2, 8 + 1024 * period), crc32_combine(1, 2, 7));
 }
 
 }  // namespace
