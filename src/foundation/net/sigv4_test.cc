@@ -534,18 +534,7 @@ TEST_F(RoundTrip, TheDateHeaderIsReadWhereThereIsNoAmzDate) {
   }
 }
 
-TEST(SigningKeyCache, HoldsNoMoreKeysThanItMay) {
-  SigningKeyCache cache(4);
-  const std::string first = cache.get("secret", "20130524", "r0", "s3").sign("text");
-  for (int i = 0; i < 100; ++i) {
-    cache.get("secret", "20130524", "r" + std::to_string(i), "s3");
-    EXPECT_LE(cache.key_count(), 4u);
-  }
-  EXPECT_EQ(cache.get("secret", "20130524", "r0", "s3").sign("text"), first);
-  EXPECT_NE(cache.get("other", "20130524", "r0", "s3").sign("text"), first);
-}
-
-TEST(SigningKeyCache, IsSharedByThreads) {
+TEST(SignerAndVerifier, AreSharedByThreads) {
   ClockAt clock;
   const Signer signer("us-east-1", "s3", clock);
   const SignatureVerifier verifier({}, lookup, clock);
@@ -563,22 +552,6 @@ TEST(SigningKeyCache, IsSharedByThreads) {
     });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(accepted_count, 800);
-}
-
-TEST(HmacSha256, VectorsOfRfc4231) {
-  const auto hex = [](std::string_view key, std::string_view text) {
-    std::string out;
-    for (const std::byte b : hmac_sha256(std::as_bytes(std::span(key)), text)) {
-      char two[3];
-      std::snprintf(two, sizeof two, "%02x", std::to_integer<unsigned>(b));
-      out += two;
-    }
-    return out;
-  };
-  EXPECT_EQ(hex("Jefe", "what do ya want for nothing?"),
-            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-  EXPECT_EQ(hex(std::string(131, '\xAA'), "Test Using Larger Than Block-Size Key - Hash Key First"),
-            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
 }  // namespace
