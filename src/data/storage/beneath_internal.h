@@ -1,4 +1,4 @@
-// Opening files under a directory without ever leaving it.
+// What the files of a directory store share.
 #pragma once
 
 #include <sys/stat.h>
@@ -6,18 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "base/file.h"
+#include "storage/beneath.h"
 #include "storage/object_store.h"
 
 namespace yard::storage {
-
-// open() of `path` relative to `root_fd`, never leaving it: not by "..", not by a symbolic link,
-// not by a rename at the same moment. `name` is for messages. O_CLOEXEC is added.
-Result<UniqueFd> open_beneath(int root_fd, std::string_view path, int flags,
-                              const std::string& name);
-// The same on any kernel: symbolic links are not followed at all.
-Result<UniqueFd> open_beneath_without_links(int root_fd, std::string_view path, int flags,
-                                            const std::string& name);
 
 std::string etag_of(const struct stat& file);
 
