@@ -299,6 +299,8 @@ Result<HttpResponse> TransferState::outcome(CURLcode code) {
     const char* words = curl_words_[0] != '\0' ? curl_words_.data() : curl_easy_strerror(code);
     return named({code_of(code), words});
   }
+  // curl takes a connection that closes inside the head for an empty response.
+  if (!head_done_) return named({Code::kUnavailable, "the connection ended inside the head"});
   if (request_.into && is_success() && response_.body_bytes != request_.into->size())
     return named({Code::kCorrupt, "the response has " + std::to_string(response_.body_bytes) +
                                       " bytes, not " + std::to_string(request_.into->size())});
