@@ -72,6 +72,14 @@ std::string etag_of(const struct stat& file) {
                      file.st_mtim.tv_nsec);
 }
 
+ObjectInfo info_of(std::string_view key, const struct stat& file) {
+  using std::chrono::system_clock;
+  const auto modified =
+      std::chrono::seconds(file.st_mtim.tv_sec) + std::chrono::nanoseconds(file.st_mtim.tv_nsec);
+  return {std::string(key), uint64_t(file.st_size), etag_of(file),
+          system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(modified))};
+}
+
 std::string_view folder_of(std::string_view key) {
   const size_t slash = key.rfind('/');
   return slash == key.npos ? std::string_view() : key.substr(0, slash);

@@ -12,6 +12,7 @@
 namespace yard::storage {
 
 std::string etag_of(const struct stat& file);
+ObjectInfo info_of(std::string_view key, const struct stat& file);
 
 // "a/b" of "a/b/c", empty for "c"; and "c".
 std::string_view folder_of(std::string_view key);

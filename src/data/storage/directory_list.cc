@@ -102,7 +102,7 @@ class Walk {
       if (::fstat(target->get(), &file) != 0) return errno_error(root_ + "/" + key, errno);
     }
     if (!S_ISREG(file.st_mode)) return std::optional<ObjectInfo>();
-    return std::optional(ObjectInfo{key, uint64_t(file.st_size), etag_of(file)});
+    return std::optional(info_of(key, file));
   }
 
   const int root_fd_;

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "base/ids.h"
 #include "storage/beneath_internal.h"
@@ -131,6 +132,22 @@ class DirectoryStore::FileUpload final : public Upload {
     return Ok{};
   }
 
+  // The rest of `source`, from where it stands.
+  Status write_file(int source, const std::string& source_path) {
+    for (;;) {
+      constexpr size_t kStepBytes = size_t{1} << 30;
+      const ssize_t copied =
+          ::copy_file_range(source, nullptr, file_.get(), nullptr, kStepBytes, 0);
+      if (copied == 0) return Ok{};
+      if (copied < 0 && errno == EINTR) continue;
+      // Between file systems, and on those that cannot do it.
+      if (copied < 0 &&
+          (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
+        return write_read_file(source, source_path);
+      if (copied < 0) return errno_error(path_, errno);
+    }
+  }
+
   Result<ObjectInfo> commit() override {
     const timespec stamp = next_stamp();
     const timespec times[2] = {stamp, stamp};
@@ -138,10 +155,21 @@ class DirectoryStore::FileUpload final : public Upload {
     if (::fsync(file_.get()) != 0) return errno_error(path_, errno);
     YARD_ASSIGN(const struct stat info, stat_object(file_.get(), path_));
     YARD_TRY(make_visible());
-    return ObjectInfo{key_, uint64_t(info.st_size), etag_of(info)};
+    return info_of(key_, info);
   }
 
  private:
+  Status write_read_file(int source, const std::string& source_path) {
+    std::vector<std::byte> buffer(size_t{1} << 20);
+    for (;;) {
+      const ssize_t got = ::read(source, buffer.data(), buffer.size());
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return errno_error(source_path, errno);
+      if (got == 0) return Ok{};
+      YARD_TRY(write(std::span(buffer).first(size_t(got))));
+    }
+  }
+
   Status make_visible() {
     const std::string name(last_part_of(key_));
     int why = 0;
@@ -228,7 +256,7 @@ Result<ObjectInfo> DirectoryStore::head(std::string_view key) {
   const std::string path = path_of(key);
   YARD_ASSIGN(const UniqueFd file, open_beneath(root_fd_.get(), key, O_PATH, path));
   YARD_ASSIGN(const struct stat info, stat_object(file.get(), path));
-  return ObjectInfo{std::string(key), uint64_t(info.st_size), etag_of(info)};
+  return info_of(key, info);
 }
 
 Result<ListPage> DirectoryStore::list(const ListRequest& request) {
@@ -304,9 +332,24 @@ Result<std::unique_ptr<DirectoryStore::FileUpload>> DirectoryStore::start_upload
   return Error{Code::kUnavailable, path_of(key) + ": no temporary file could be made"};
 }
 
-Result<std::unique_ptr<Upload>> DirectoryStore::upload(std::string_view key) {
-  YARD_ASSIGN(std::unique_ptr<Upload> upload, start_upload(key, {}));
+Result<std::unique_ptr<Upload>> DirectoryStore::upload(std::string_view key,
+                                                       const PutOptions& options) {
+  YARD_ASSIGN(std::unique_ptr<Upload> upload, start_upload(key, options));
   return upload;
+}
+
+Result<ObjectInfo> DirectoryStore::copy(std::string_view source, std::string_view key,
+                                        const PutOptions& options) {
+  YARD_TRY(check_own_key(source));
+  const std::string path = path_of(source);
+  YARD_ASSIGN(const UniqueFd file,
+              open_beneath(root_fd_.get(), source, O_RDONLY | O_NONBLOCK, path));
+  YARD_ASSIGN(const struct stat before, stat_object(file.get(), path));
+  YARD_ASSIGN(const auto upload, start_upload(key, options));
+  YARD_TRY(upload->write_file(file.get(), path));
+  YARD_ASSIGN(const struct stat after, stat_object(file.get(), path));
+  if (etag_of(after) != etag_of(before)) return change_error(path);
+  return upload->commit();
 }
 
 Result<ObjectInfo> DirectoryStore::put(std::string_view key, std::span<const std::byte> content,

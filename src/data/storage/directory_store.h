@@ -39,7 +39,11 @@ class DirectoryStore final : public ObjectStore {
   Result<ListPage> list(const ListRequest& request) override;
   Result<ObjectInfo> put(std::string_view key, std::span<const std::byte> content,
                          const PutOptions& options) override;
-  Result<std::unique_ptr<Upload>> upload(std::string_view key) override;
+  Result<std::unique_ptr<Upload>> upload(std::string_view key,
+                                         const PutOptions& options = {}) override;
+  // Shares the blocks where the file system can (copy_file_range).
+  Result<ObjectInfo> copy(std::string_view source, std::string_view key,
+                          const PutOptions& options) override;
   Status remove(std::string_view key) override;
   std::string url() const override;
 

@@ -17,24 +17,27 @@ Error not_found(std::string_view key) {
 
 class MemoryStore::MemoryUpload final : public Upload {
  public:
-  MemoryUpload(MemoryStore& store, std::string_view key) : store_(store), key_(key) {}
+  MemoryUpload(MemoryStore& store, std::string_view key, const PutOptions& options)
+      : store_(store), key_(key), options_(options) {}
   Status write(std::span<const std::byte> bytes) override {
     content_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (content_.size() <= store_.size_bytes_max_) return Ok{};
     return Error{Code::kExhausted, fmt::format("memory:{}: store full", key_)};
   }
   Result<ObjectInfo> commit() override {
-    return store_.put(key_, std::as_bytes(std::span(content_)), {});
+    return store_.put(key_, std::as_bytes(std::span(content_)), options_);
   }
 
  private:
   MemoryStore& store_;
   const std::string key_;
+  const PutOptions options_;
   std::string content_;
 };
 
 ObjectInfo MemoryStore::info_of(const Objects::value_type& object) {
-  return {object.first, object.second.content.size(), std::to_string(object.second.version)};
+  return {object.first, object.second.content.size(), std::to_string(object.second.version),
+          object.second.modified};
 }
 
 Status MemoryStore::get_range(std::string_view key, std::string_view etag, uint64_t offset,
@@ -84,13 +87,27 @@ Result<ObjectInfo> MemoryStore::put(std::string_view key, std::span<const std::b
   if (copy.size() > size_bytes_max_ - others)
     return Error{Code::kExhausted, fmt::format("memory:{}: store full", key)};
   size_bytes_ = others + copy.size();
-  return info_of(
-      *objects_.insert_or_assign(std::string(key), Object{std::move(copy), ++version_last_}).first);
+  Object object{std::move(copy), ++version_last_, std::chrono::system_clock::now()};
+  return info_of(*objects_.insert_or_assign(std::string(key), std::move(object)).first);
 }
 
-Result<std::unique_ptr<Upload>> MemoryStore::upload(std::string_view key) {
+Result<std::unique_ptr<Upload>> MemoryStore::upload(std::string_view key,
+                                                    const PutOptions& options) {
   YARD_TRY(check_key(key));
-  return std::unique_ptr<Upload>(std::make_unique<MemoryUpload>(*this, key));
+  return std::unique_ptr<Upload>(std::make_unique<MemoryUpload>(*this, key, options));
+}
+
+Result<ObjectInfo> MemoryStore::copy(std::string_view source, std::string_view key,
+                                     const PutOptions& options) {
+  YARD_TRY(check_key(source));
+  std::string content;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = objects_.find(source);
+    if (it == objects_.end()) return not_found(source);
+    content = it->second.content;
+  }
+  return put(key, std::as_bytes(std::span(content)), options);
 }
 
 Status MemoryStore::remove(std::string_view key) {

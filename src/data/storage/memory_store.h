@@ -19,7 +19,10 @@ class MemoryStore final : public ObjectStore {
   Result<ListPage> list(const ListRequest& request) override;
   Result<ObjectInfo> put(std::string_view key, std::span<const std::byte> content,
                          const PutOptions& options) override;
-  Result<std::unique_ptr<Upload>> upload(std::string_view key) override;
+  Result<std::unique_ptr<Upload>> upload(std::string_view key,
+                                         const PutOptions& options = {}) override;
+  Result<ObjectInfo> copy(std::string_view source, std::string_view key,
+                          const PutOptions& options) override;
   Status remove(std::string_view key) override;
   std::string url() const override { return "memory:"; }
 
@@ -28,6 +31,7 @@ class MemoryStore final : public ObjectStore {
   struct Object {
     std::string content;
     uint64_t version = 0;
+    std::chrono::system_clock::time_point modified{};
   };
   using Objects = std::map<std::string, Object, std::less<>>;
   static ObjectInfo info_of(const Objects::value_type& object);

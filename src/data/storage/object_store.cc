@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "storage/directory_store.h"
@@ -56,6 +58,14 @@ Result<std::string> path_of_url(std::string_view url) {
 
 }  // namespace
 
+Status ObjectStore::remove_all(std::span<const std::string> keys) {
+  std::optional<Error> first;
+  for (const std::string& key : keys)
+    if (auto removed = remove(key); !removed && !first) first = std::move(removed).error();
+  if (first) return *std::move(first);
+  return Ok{};
+}
+
 Result<std::vector<ObjectInfo>> list_all(ObjectStore& store, std::string_view prefix) {
   std::vector<ObjectInfo> objects;
   ListRequest request{.prefix = std::string(prefix)};
@@ -80,6 +90,28 @@ Result<std::string> get_all(ObjectStore& store, std::string_view key, uint64_t s
 Result<ObjectInfo> put_text(ObjectStore& store, std::string_view key, std::string_view content,
                             const PutOptions& options) {
   return store.put(key, std::as_bytes(std::span(content)), options);
+}
+
+Result<ObjectInfo> copy_between(ObjectStore& source, std::string_view key, ObjectStore& target,
+                                std::string_view target_key, const PutOptions& options,
+                                size_t buffer_bytes) {
+  YARD_CHECK(buffer_bytes > 0);
+  if (&source == &target) return target.copy(key, target_key, options);
+  YARD_ASSIGN(const ObjectInfo info, source.head(key));
+  PutOptions upload_options = options;
+  upload_options.size_bytes_hint = info.size_bytes;
+  std::vector<std::byte> buffer(std::min<uint64_t>(info.size_bytes, buffer_bytes));
+  if (info.size_bytes <= buffer_bytes) {
+    YARD_TRY(source.get_object(info, buffer));
+    return target.put(target_key, buffer, options);
+  }
+  YARD_ASSIGN(const auto upload, target.upload(target_key, upload_options));
+  for (uint64_t at = 0; at < info.size_bytes; at += buffer.size()) {
+    buffer.resize(std::min<uint64_t>(buffer.size(), info.size_bytes - at));
+    YARD_TRY(source.get_range(key, info.etag, at, buffer));
+    YARD_TRY(upload->write(buffer));
+  }
+  return upload->commit();
 }
 
 Result<Location> open_directory(std::string_view url) {

@@ -1,9 +1,11 @@
 // ObjectStore: bytes by key. The only way any module reaches stored data.
 //
-// Implementations: DirectoryStore for a local folder, MemoryStore for tests;
-// testing/faulty_store.h wraps any of them and injects failures by call number.
+// Implementations: S3Store for a bucket, DirectoryStore for a local folder, MemoryStore for tests;
+// testing/faulty_store.h wraps any of them and injects failures by call number. location.h opens
+// the one that a URL names, parallel_get.h reads large objects by several requests at once.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,7 +21,8 @@ namespace yard::storage {
 struct ObjectInfo {
   std::string key;
   uint64_t size_bytes = 0;
-  std::string etag;  // changes whenever the content changes
+  std::string etag;                                  // changes whenever the content changes
+  std::chrono::system_clock::time_point modified{};  // when it was put; the epoch when unknown
 };
 
 struct ListRequest {
@@ -38,6 +41,17 @@ struct ListPage {
 
 struct PutOptions {
   bool if_absent = false;  // kInvalidArgument "... already exists" when there is such an object
+  // upload() only: how much will be written, as far as it is known. A guess costs nothing but
+  // speed.
+  uint64_t size_bytes_hint = 0;
+};
+
+// How a store answers, by what it has measured so far; plan_reads() in parallel_get.h turns it into
+// requests.
+struct StoreSpeed {
+  std::chrono::microseconds latency{0};  // from a request to its first byte
+  double stream_bytes_per_second = 0;    // of one request, once it flows; 0 before it is measured
+  bool is_remote = false;                // many requests at once pay off
 };
 
 // An object being written piece by piece; invisible until commit(). Not thread-safe. Destroying an
@@ -65,6 +79,12 @@ class ObjectStore {
   virtual Status get_range(std::string_view key, std::string_view etag, uint64_t offset,
                            std::span<std::byte> out) = 0;
 
+  // The whole object that head() or list() described, into `out` of its size; what the store holds
+  // as its checksum is verified. Errors as get_range() with its etag.
+  virtual Status get_object(const ObjectInfo& info, std::span<std::byte> out) {
+    return get_range(info.key, info.etag, 0, out);
+  }
+
   // Metadata without content; kNotFound if there is no such object.
   virtual Result<ObjectInfo> head(std::string_view key) = 0;
 
@@ -75,13 +95,22 @@ class ObjectStore {
   // half.
   virtual Result<ObjectInfo> put(std::string_view key, std::span<const std::byte> content,
                                  const PutOptions& options) = 0;
-  virtual Result<std::unique_ptr<Upload>> upload(std::string_view key) = 0;
+  virtual Result<std::unique_ptr<Upload>> upload(std::string_view key,
+                                                 const PutOptions& options = {}) = 0;
+  // The object `source` once more under `key`, atomically, without its bytes passing through this
+  // process where the store can do that. kNotFound: no such source.
+  virtual Result<ObjectInfo> copy(std::string_view source, std::string_view key,
+                                  const PutOptions& options) = 0;
 
   // Ok also when there was none.
   virtual Status remove(std::string_view key) = 0;
+  // Removes them in as few requests as the store knows; fails with the first error, after trying
+  // all.
+  virtual Status remove_all(std::span<const std::string> keys);
 
-  // For messages: "file:///data" or "memory:".
+  // For messages: "s3://bucket", "file:///data" or "memory:".
   virtual std::string url() const = 0;
+  virtual StoreSpeed speed() const { return {}; }
 };
 
 // Every object under `prefix`: all pages of list().
@@ -91,6 +120,12 @@ Result<std::string> get_all(ObjectStore& store, std::string_view key,
                             uint64_t size_bytes_max = uint64_t{1} << 30);
 Result<ObjectInfo> put_text(ObjectStore& store, std::string_view key, std::string_view content,
                             const PutOptions& options = {});
+
+// `key` of one store as `target_key` of another: ObjectStore::copy() where they are the same, else
+// read and written, `buffer_bytes` at a time. The source is pinned: kCorrupt when it changes.
+Result<ObjectInfo> copy_between(ObjectStore& source, std::string_view key, ObjectStore& target,
+                                std::string_view target_key, const PutOptions& options = {},
+                                size_t buffer_bytes = size_t{8} << 20);
 
 // What a URL or path given by a user names: a store and a key (or prefix) in it.
 struct Location {

@@ -207,6 +207,70 @@ TYPED_TEST(ObjectStoreTest, ADiscardedUploadLeavesNothing) {
   this->put("d", "the key is free again");
 }
 
+TYPED_TEST(ObjectStoreTest, AnUploadOnlyIfAbsentLeavesWhatIsThere) {
+  const std::string text = "late";
+  auto upload = this->store().upload("k", {.if_absent = true});
+  ASSERT_TRUE(upload);
+  ASSERT_TRUE((*upload)->write(std::as_bytes(std::span(text))));
+  this->put("k", "first");
+  EXPECT_EQ((*upload)->commit().error().code, Code::kInvalidArgument);
+  EXPECT_EQ(this->get("k"), "first");
+}
+
+TYPED_TEST(ObjectStoreTest, ACopyHasTheBytesOfItsSource) {
+  this->put("d/source", "bytes");
+  this->put("old", "replaced");
+  for (const char* key : {"new/deep", "old"}) {
+    auto info = this->store().copy("d/source", key, {});
+    ASSERT_TRUE(info) << info.error().message;
+    EXPECT_EQ(info->key, key);
+    EXPECT_EQ(info->size_bytes, 5U);
+    EXPECT_EQ(info->etag, this->store().head(key)->etag);
+    EXPECT_EQ(this->get(key), "bytes");
+  }
+  EXPECT_EQ(this->get("d/source"), "bytes");
+  EXPECT_EQ(this->store().copy("none", "k", {}).error().code, Code::kNotFound);
+  EXPECT_EQ(this->store().copy("old", "../k", {}).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(this->store().copy("d/source", "old", {.if_absent = true}).error().code,
+            Code::kInvalidArgument);
+}
+
+TYPED_TEST(ObjectStoreTest, CopyBetweenStoresKeepsTheBytes) {
+  MemoryStore other;
+  std::string content(100'000, '\0');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = char(i * 31 >> 3);
+  this->put("k", content);
+  for (const size_t buffer_bytes : {size_t{1000}, size_t{64} << 20}) {
+    ASSERT_TRUE(copy_between(this->store(), "k", other, "there", {}, buffer_bytes));
+    EXPECT_EQ(*get_all(other, "there"), content);
+    ASSERT_TRUE(copy_between(other, "there", this->store(), "back", {}, buffer_bytes));
+    EXPECT_EQ(this->get("back"), content);
+  }
+}
+
+TYPED_TEST(ObjectStoreTest, RemoveAllRemovesThoseAndOnlyThose) {
+  for (const char* key : {"a", "b/c", "b/d", "e"}) this->put(key, key);
+  const std::vector<std::string> keys = {"a", "none", "b/c"};
+  EXPECT_TRUE(this->store().remove_all(keys));
+  EXPECT_EQ(this->list_pages({}).first, "b/d e ");
+  EXPECT_TRUE(this->store().remove_all({}));
+  const std::vector<std::string> bad = {"../x", "e"};
+  EXPECT_EQ(this->store().remove_all(bad).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(this->list_pages({}).first, "b/d ");
+}
+
+TYPED_TEST(ObjectStoreTest, TheTimeOfThePutIsTold) {
+  const auto before = std::chrono::system_clock::now() - std::chrono::seconds(2);
+  this->put("k", "x");
+  const auto head = this->store().head("k");
+  ASSERT_TRUE(head);
+  EXPECT_GE(head->modified, before);
+  EXPECT_LE(head->modified, std::chrono::system_clock::now() + std::chrono::seconds(2));
+  using std::chrono::floor, std::chrono::seconds;  // as fine as HTTP tells it
+  EXPECT_EQ(floor<seconds>(list_all(this->store(), "")->front().modified),
+            floor<seconds>(head->modified));
+}
+
 TYPED_TEST(ObjectStoreTest, ReadersSeeOldOrNewButNeverHalf) {
   const std::string a(100'000, 'a'), b(200'000, 'b');
   this->put("k", a);

@@ -12,7 +12,7 @@
 
 namespace yard::storage::testing {
 
-enum class Method { kGetRange, kHead, kList, kPut, kUpload, kWrite, kCommit, kRemove };
+enum class Method { kGetRange, kHead, kList, kPut, kUpload, kWrite, kCommit, kCopy, kRemove };
 
 struct Call {
   uint64_t number = 0;  // 0-based, over all methods; of one thread's calls it is deterministic
@@ -48,11 +48,17 @@ class FaultyStore final : public ObjectStore {
     YARD_TRY(fate(Method::kPut, key));
     return inner_.put(key, content, options);
   }
-  Result<std::unique_ptr<Upload>> upload(std::string_view key) override {
+  Result<std::unique_ptr<Upload>> upload(std::string_view key,
+                                         const PutOptions& options = {}) override {
     YARD_TRY(fate(Method::kUpload, key));
-    YARD_ASSIGN(std::unique_ptr<Upload> upload, inner_.upload(key));
+    YARD_ASSIGN(std::unique_ptr<Upload> upload, inner_.upload(key, options));
     return std::unique_ptr<Upload>(
         std::make_unique<FaultyUpload>(*this, std::string(key), std::move(upload)));
+  }
+  Result<ObjectInfo> copy(std::string_view source, std::string_view key,
+                          const PutOptions& options) override {
+    YARD_TRY(fate(Method::kCopy, key));
+    return inner_.copy(source, key, options);
   }
   Status remove(std::string_view key) override {
     YARD_TRY(fate(Method::kRemove, key));
