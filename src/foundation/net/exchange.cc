@@ -96,7 +96,7 @@ void Connection::consume(size_t bytes) {
 
 void Connection::reserve_input(size_t bytes) {
   if (input_.size() - end_ >= bytes) return;
-  std::memmove(input_.data(), input_.data() + begin_, end_ - begin_);
+  if (begin_ != end_) std::memmove(input_.data(), input_.data() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
   if (input_.size() - end_ < bytes) input_.resize(end_ + bytes);

@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <condition_variable>
 #include <mutex>
 #include <unordered_set>

@@ -122,6 +122,29 @@ TEST(HttpServer, ManyConnectionsAreServedAtOnce) {
   }
 }
 
+TEST(HttpServer, ARequestThatCameWhileOthersWaitedIsNotForgotten) {
+  std::binary_semaphore begun(0);
+  std::binary_semaphore may_end(0);
+  const auto server =
+      serve({.worker_count_max = 1}, [&](Request& request, ResponseWriter& response) {
+        if (request.path() == "/first") {
+          begun.release();
+          may_end.acquire();
+        }
+        (void)response.send(200, "done");
+      });
+  RawClient busy(server->port());
+  std::vector<RawClient> waiting;
+  for (int i = 0; i < 8; ++i) waiting.emplace_back(server->port());
+  busy.say("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+  begun.acquire();
+  for (RawClient& client : waiting) client.say(kGet);
+  busy.say(kGet);
+  may_end.release();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(busy.response().ends_with("done"));
+  for (RawClient& client : waiting) EXPECT_TRUE(client.response().ends_with("done"));
+}
+
 // ---- what is refused
 
 TEST(HttpServer, MalformedRequestsAreRefusedWith400) {

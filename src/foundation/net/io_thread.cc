@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <boost/asio/post.hpp>
 #include <exception>
 #include <vector>
 
@@ -99,11 +98,8 @@ void IoThread::begin_watch(const ConnectionPointer& connection) {
   const bool is_idle = connection->input().empty();
   if (context_.draining.load() && is_idle) return;
   if (is_idle) connection->release_memory();
-  if (connection->phase_ == ServerConnection::Phase::kHead && !connection->head_begun_) {
-    connection->head_begun_ = !is_idle;
-    connection->deadline_ =
-        Clock::now() + (is_idle ? context_.options.idle_timeout : context_.options.header_timeout);
-  }
+  if (!connection->head_begun_)
+    connection->deadline_ = Clock::now() + context_.options.idle_timeout;
   error_code error;
   connection->descriptor_.assign(connection->channel.fd(), error);
   if (error) {
@@ -112,7 +108,7 @@ void IoThread::begin_watch(const ConnectionPointer& connection) {
   }
   connection->place_ = watched_.insert(watched_.end(), connection);
   // TLS may hold bytes already that no poll tells of.
-  if (connection->channel.is_tls())
+  if (connection->channel.is_tls() || !is_idle)
     on_ready(connection);
   else
     wait(connection, false);
@@ -171,6 +167,17 @@ void IoThread::on_handshake(const ConnectionPointer& connection) {
 
 void IoThread::on_head_bytes(const ConnectionPointer& connection) {
   for (;;) {
+    // A worker that others wait for gives its connection back with a request already in it.
+    if (!connection->input().empty()) {
+      if (!connection->head_begun_) {
+        connection->head_begun_ = true;
+        connection->deadline_ = Clock::now() + context_.options.header_timeout;
+      }
+      const HeadScanner::State state = connection->scan();
+      if (state == HeadScanner::State::kRefused)
+        return refuse(connection, connection->scanner.refusal());
+      if (state == HeadScanner::State::kWhole) return on_whole_head(connection);
+    }
     const Channel::State state = connection->try_fill();
     if (state == Channel::State::kWantRead) return wait(connection, false);
     if (state == Channel::State::kWantWrite) return wait(connection, true);
@@ -178,22 +185,14 @@ void IoThread::on_head_bytes(const ConnectionPointer& connection) {
       take(connection);
       return;
     }
-    if (!connection->head_begun_) {
-      connection->head_begun_ = true;
-      connection->deadline_ = Clock::now() + context_.options.header_timeout;
-    }
-    switch (connection->scan()) {
-      case HeadScanner::State::kNeedMore:
-        continue;
-      case HeadScanner::State::kRefused:
-        return refuse(connection, connection->scanner.refusal());
-      case HeadScanner::State::kWhole:
-        if (connection->is_refused)
-          return refuse(connection, {503, "too many connections; try again later"});
-        connection->head_begun_ = false;
-        return serve_(take(connection));
-    }
   }
+}
+
+void IoThread::on_whole_head(const ConnectionPointer& connection) {
+  if (connection->is_refused)
+    return refuse(connection, {503, "too many connections; try again later"});
+  connection->head_begun_ = false;
+  serve_(take(connection));
 }
 
 void IoThread::refuse(const ConnectionPointer& connection, Refusal refusal) {
