@@ -61,7 +61,7 @@ class Connection {
   void added(size_t bytes) { end_ += bytes; }
   // Looks for a head in the input.
   HeadScanner::State scan();
-  void end_head();  // after kWhole: the head is not needed any more
+  void end_head();        // after kWhole: the head is not needed any more
   void release_memory();  // while idle
 
   Channel channel;

@@ -78,7 +78,7 @@ struct HttpRequest {
   std::function<Status(const ResponseHead&)> on_head;
 
   std::chrono::milliseconds connect_timeout{5'000};
-  std::chrono::milliseconds total_timeout{0};  // 0: none
+  std::chrono::milliseconds total_timeout{0};  // 0: none; a wait for a connection counts
   // kDeadlineExceeded when slower than that over the whole of that time (whole seconds; 0: never).
   // Paused time does not count.
   uint64_t low_speed_bytes_per_second = 1;

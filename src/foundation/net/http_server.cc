@@ -194,7 +194,8 @@ void HttpServer::Impl::serve(ConnectionPointer connection) {
 bool HttpServer::Impl::stay_for_more(Connection& connection) {
   if (context_.draining.load()) return false;
   if (connection.try_fill() == Channel::State::kMoved) return !workers_.is_pressed();
-  return workers_.has_slack() &&
+  // A head that comes in pieces is the event thread's to wait for.
+  return connection.input().empty() && workers_.has_slack() &&
          connection.channel.wait_readable(context_.options.linger_timeout) &&
          connection.try_fill() == Channel::State::kMoved;
 }

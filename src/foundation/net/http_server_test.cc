@@ -113,7 +113,7 @@ TEST(HttpServer, ClosesAfterTheResponseWhenAsked) {
 }
 
 TEST(HttpServer, ManyConnectionsAreServedAtOnce) {
-  const auto server = serve({.worker_count_max = 4}, echo);
+  const auto server = serve({.io_thread_count = 2, .worker_count_max = 4}, echo);
   std::vector<RawClient> clients;
   for (int i = 0; i < 100; ++i) clients.emplace_back(server->port());
   for (int round = 0; round < 3; ++round) {
