@@ -26,6 +26,7 @@ struct Context {
 void add_shards_commands(CLI::App& app, Context& context);  // yard shards ...
 void add_prep_commands(CLI::App& app, Context& context);    // yard prep ...
 void add_job_commands(CLI::App& app, Context& context);     // yard run|jobs|logs|describe|stop
+void add_s3_commands(CLI::App& app, Context& context);      // yard s3 serve|env
 void add_report_command(CLI::App& app, Context& context);   // yard report
 
 }  // namespace yard::app

@@ -31,6 +31,7 @@ int run(int argc, char** argv) {
   yard::app::add_shards_commands(app, context);
   yard::app::add_prep_commands(app, context);
   yard::app::add_job_commands(app, context);
+  yard::app::add_s3_commands(app, context);
   yard::app::add_report_command(app, context);
   try {
     app.parse(argc, argv);

@@ -1,0 +1,153 @@
+// yard s3: a folder served as an S3 endpoint.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "commands.h"
+#include "gateway/credentials.h"
+#include "gateway/gateway.h"
+#include "net/http_server.h"
+
+namespace yard::app {
+namespace {
+
+constexpr std::chrono::seconds kStopGrace{10};
+
+struct ServeOptions {
+  std::string folder;
+  std::string listen = "127.0.0.1:9000";
+  std::string domain;
+  std::string region = "us-east-1";
+  std::string account_id;
+  std::string tls_certificate;
+  std::string tls_key;
+};
+
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;
+};
+
+// "127.0.0.1:9000", "[::1]:9000"; ":9000" means all interfaces.
+Result<HostPort> parse_listen(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  const std::string digits = colon == text.npos ? "" : text.substr(colon + 1);
+  const bool is_number = !digits.empty() && digits.size() <= 5 &&
+                         digits.find_first_not_of("0123456789") == digits.npos;
+  if (!is_number || std::stoul(digits) > 65535)
+    return Error{Code::kInvalidArgument, "--listen '" + text + "': not HOST:PORT"};
+  std::string host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return HostPort{host, uint16_t(std::stoul(digits))};
+}
+
+std::string endpoint_path(const std::string& folder) {
+  return folder + "/.yard/endpoint";
+}
+
+Status run_serve(ServeOptions options, const Context& context) {
+  options.folder = std::filesystem::absolute(options.folder).lexically_normal().string();
+  YARD_ASSIGN(const HostPort listen, parse_listen(options.listen));
+  const std::string own_folder = options.folder + "/.yard";
+  struct stat info = {};
+  if (::stat(options.folder.c_str(), &info) != 0) return errno_error(options.folder, errno);
+  YARD_TRY(make_directories(own_folder));
+  if (::chmod(own_folder.c_str(), 0700) != 0) return errno_error(own_folder, errno);
+  YARD_ASSIGN(const Credentials credentials, gateway::load_or_make_credentials(options.folder));
+  YARD_ASSIGN(const auto served, gateway::Gateway::open({.root = options.folder,
+                                                         .credentials = credentials,
+                                                         .domain = options.domain,
+                                                         .region = options.region,
+                                                         .account_id = options.account_id}));
+  YARD_ASSIGN(const auto server, HttpServer::start({.host = listen.host,
+                                                    .port = listen.port,
+                                                    .tls_certificate_path = options.tls_certificate,
+                                                    .tls_key_path = options.tls_key},
+                                                   served->handler()));
+  const std::string url = server->url();
+  YARD_TRY(write_file_atomic(endpoint_path(options.folder),
+                             fmt::format("{}\n{}\n", url, options.region)));
+  fmt::print(
+      "serving {} as S3 at {}; Ctrl-C stops\n"
+      "for the AWS clients of this shell: eval \"$(yard s3 env '{}')\"\n",
+      options.folder, url, options.folder);
+  std::fflush(stdout);
+  while (!context.stop.wait_for(std::chrono::hours(1))) {
+  }
+  server->stop(kStopGrace);
+  return Ok{};
+}
+
+// In single quotes for a shell.
+std::string shell_quoted(std::string_view text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+Status run_env(const std::string& folder) {
+  YARD_ASSIGN(const Credentials credentials, gateway::load_credentials(folder));
+  auto endpoint = read_file(endpoint_path(folder));
+  if (!endpoint)
+    return std::move(endpoint).error().while_("'yard s3 serve' has not served this folder yet");
+  const size_t line = endpoint->find('\n');
+  const std::string url = endpoint->substr(0, line);
+  std::string region = line == endpoint->npos ? "" : endpoint->substr(line + 1);
+  region = region.substr(0, region.find('\n'));
+  for (const auto& [name, value] :
+       {std::pair("AWS_ENDPOINT_URL_S3", url),
+        std::pair("AWS_ACCESS_KEY_ID", credentials.access_key),
+        std::pair("AWS_SECRET_ACCESS_KEY", credentials.secret_key), std::pair("AWS_REGION", region),
+        std::pair("AWS_DEFAULT_REGION", region)})
+    fmt::print("export {}={}\n", name, shell_quoted(value));
+  fmt::print("unset AWS_SESSION_TOKEN AWS_PROFILE\n");
+  return Ok{};
+}
+
+void add_serve(CLI::App& group, Context& context) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command = group.add_subcommand(
+      "serve", "serve a folder: each of its sub-folders is a bucket, each file an object");
+  command->add_option("DIR", options->folder)->required();
+  command->add_option("--listen", options->listen, "HOST:PORT; port 0: any free one")
+      ->capture_default_str();
+  command->add_option("--domain", options->domain, "hosts BUCKET.DOMAIN name a bucket, too");
+  command->add_option("--region", options->region, "what clients are told")->capture_default_str();
+  command->add_option("--account-id", options->account_id,
+                      "refuse requests that expect another owner of the bucket");
+  CLI::Option* certificate =
+      command->add_option("--tls-certificate", options->tls_certificate, "PEM file; then https");
+  command->add_option("--tls-key", options->tls_key, "PEM file")->needs(certificate);
+  command->footer(
+      "Example:\n  yard s3 serve /srv/data --listen 127.0.0.1:9000 &\n"
+      "  eval \"$(yard s3 env /srv/data)\"\n  aws s3 mb s3://pictures\n"
+      "  aws s3 sync ./pictures s3://pictures");
+  command->callback([options, &context] {
+    context.action = [options, &context] { return run_serve(*options, context); };
+  });
+}
+
+void add_env(CLI::App& group, Context& context) {
+  auto folder = std::make_shared<std::string>();
+  CLI::App* command =
+      group.add_subcommand("env", "print the exports that point AWS clients at a served folder");
+  command->add_option("DIR", *folder)->required();
+  command->footer("Example:\n  eval \"$(yard s3 env /srv/data)\"");
+  command->callback([folder, &context] { context.action = [folder] { return run_env(*folder); }; });
+}
+
+}  // namespace
+
+void add_s3_commands(CLI::App& app, Context& context) {
+  CLI::App* group = app.add_subcommand("s3", "serve a folder as S3");
+  group->require_subcommand(1);
+  add_serve(*group, context);
+  add_env(*group, context);
+}
+
+}  // namespace yard::app

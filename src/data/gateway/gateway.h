@@ -1,0 +1,57 @@
+// Gateway: a folder served as S3. Each of its sub-folders is a bucket, each file an object.
+//
+//   YARD_ASSIGN(auto gateway, Gateway::open({.root = "/srv/data", .credentials = credentials}));
+//   HttpServer::start({.port = 9000}, gateway->handler());
+//
+// What it promises, and where it differs from S3: docs/SEMANTICS.md.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "gateway/notifications.h"
+#include "net/http_server.h"
+#include "net/sigv4.h"
+
+namespace yard::gateway {
+
+struct GatewayOptions {
+  std::string root;         // an existing folder
+  Credentials credentials;  // of the only user; see credentials.h
+  // Hosts BUCKET.domain name a bucket (virtual-host style); empty: only paths do.
+  std::string domain;
+  // What GetBucketLocation says. Requests may be signed for any region.
+  std::string region = "us-east-1";
+  // Requests that expect another owner's account (x-amz-expected-bucket-owner) are refused; empty:
+  // any account is taken for ours.
+  std::string account_id;
+  EventSink event_sink;  // may be empty
+  // Bound of the memory that unfinished listings hold between their pages.
+  size_t listing_bytes_max = size_t{128} << 20;
+};
+
+// Thread-safe. One gateway serves a folder at a time.
+class Gateway {
+ public:
+  // kNotFound, kInvalidArgument: no such folder; kUnavailable: another gateway serves it.
+  // `clock` outlives it.
+  static Result<std::unique_ptr<Gateway>> open(GatewayOptions options,
+                                               const Clock& clock = Clock::real());
+  ~Gateway();
+
+  void handle(Request& request, ResponseWriter& response);
+  // For HttpServer; the gateway outlives it.
+  HttpHandler handler() {
+    return [this](Request& request, ResponseWriter& response) { handle(request, response); };
+  }
+
+  struct Services;
+
+ private:
+  explicit Gateway(std::unique_ptr<Services> services);
+  std::unique_ptr<Services> services_;
+};
+
+}  // namespace yard::gateway

@@ -1,0 +1,112 @@
+// What the handlers of S3's operations share.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "gateway/body.h"
+#include "gateway/conditions.h"
+#include "gateway/gateway.h"
+#include "gateway/lister.h"
+#include "gateway/notifications.h"
+#include "gateway/root.h"
+#include "gateway/router.h"
+#include "gateway/xml.h"
+#include "net/sigv4.h"
+
+namespace yard::gateway {
+
+struct Gateway::Services {
+  GatewayOptions options;
+  const Clock& clock;
+  std::unique_ptr<Root> root;
+  SignatureVerifier verifier;
+  Lister lister;
+  Notifications notifications;
+};
+
+// One request on its way. Lives as long as its handling.
+struct Call {
+  Gateway::Services& services;
+  Request& request;
+  ResponseWriter& response;
+  const VerifiedRequest& verified;
+  const Route& route;
+  const std::string& request_id;
+
+  const Headers& headers() const { return request.headers(); }
+  std::optional<std::string_view> header(std::string_view name) const {
+    return request.headers().find(name);
+  }
+  S3Result<Bucket> bucket() const { return services.root->bucket(route.bucket); }
+};
+
+// A handler answers, or returns what its client is told.
+using Handler = S3Status (*)(Call&);
+
+S3Status list_buckets(Call& call);
+S3Status create_bucket(Call& call);
+S3Status head_bucket(Call& call);
+S3Status delete_bucket(Call& call);
+S3Status get_bucket_location(Call& call);
+S3Status get_bucket_setting(Call& call);
+S3Status delete_bucket_setting(Call& call);
+S3Status get_object_setting(Call& call);
+S3Status get_notification(Call& call);
+S3Status put_notification(Call& call);
+S3Status list_objects(Call& call);
+S3Status list_objects_v2(Call& call);
+S3Status get_object(Call& call);
+S3Status head_object(Call& call);
+S3Status put_object(Call& call);
+S3Status delete_object(Call& call);
+S3Status delete_objects(Call& call);
+S3Status copy_object(Call& call);
+S3Status create_upload(Call& call);
+S3Status upload_part(Call& call);
+S3Status upload_part_copy(Call& call);
+S3Status complete_upload(Call& call);
+S3Status abort_upload(Call& call);
+S3Status list_parts(Call& call);
+S3Status list_uploads(Call& call);
+
+// A document, or nothing, with status 200 or 204. A client that went away is no failure of ours.
+S3Status send_xml(Call& call, XmlWriter xml);
+S3Status send_empty(Call& call, int status);
+
+std::string quoted(std::string_view etag);
+// "2026-11-30T05:16:27.000Z".
+std::string format_time(std::chrono::system_clock::time_point time);
+
+// The whole document in the body.
+S3Result<std::string> read_document(Call& call);
+
+// Sets the headers that tell of an object, but for those of its length.
+enum class WithChecksum { kNo, kYes };
+void set_object_headers(Headers& headers, const ObjectFile& object, WithChecksum with_checksum);
+
+// The metadata in a request's headers: content-type, x-amz-meta-..., no ETag. MetadataTooLarge.
+S3Result<ObjectMeta> meta_of_request(const Headers& headers);
+// Refuses what would have to be stored otherwise than it is asked: another storage class, customer
+// keys, tags, grants.
+S3Status check_storage_headers(const Headers& headers);
+
+// Receives a body into the file, and what was found: the largest that one request may carry is
+// S3's.
+inline constexpr uint64_t kPutBytesMax = uint64_t{5} << 30;
+S3Result<BodyDigests> receive(BodyReader& body, TempFile& file, ChecksumAlgorithm algorithm);
+
+// A query parameter that counts, at most `count_max`, which is its default. InvalidArgument.
+S3Result<uint32_t> count_parameter(const Route& route, std::string_view name, uint32_t count_max);
+
+// KeyTooLongError, InvalidURI: for keys that come in documents and headers.
+S3Status check_key(std::string_view key);
+
+// Tells whoever asked for it; see notifications.h.
+void tell(Call& call, std::string event, std::string key, uint64_t size_bytes, std::string etag);
+
+// Headers of a response that tell a checksum of what was stored.
+void set_checksum_headers(Headers& headers, const ObjectChecksum& checksum);
+
+}  // namespace yard::gateway

@@ -1,0 +1,129 @@
+#include "gateway/meta_store.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+
+namespace yard::gateway {
+namespace {
+
+constexpr const char* kAttribute = "user.yard.s3";
+constexpr size_t kMetaBytesMax = 256 << 10;
+
+// The kernel's own stamps are those of its last tick, milliseconds old, and inodes are used again:
+// two contents could look the same. The precise clock, made to advance, cannot repeat.
+timespec next_stamp() {
+  static std::atomic<int64_t> last_ns = 0;
+  timespec now = {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  int64_t before = last_ns.load();
+  int64_t stamp = 0;
+  do {
+    stamp = std::max(before + 1, int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
+  } while (!last_ns.compare_exchange_weak(before, stamp));
+  return {stamp / 1'000'000'000, stamp % 1'000'000'000};
+}
+
+std::string file_name_of(const FileStamp& stamp) {
+  return fmt::format("{:x}-{:x}-{:x}", stamp.inode, stamp.size_bytes, stamp.mtime_ns);
+}
+
+// Nothing when there is none, or none that fits into `kMetaBytesMax`.
+std::optional<std::string> read_attribute(int fd) {
+  std::string text(1024, '\0');
+  ssize_t size = ::fgetxattr(fd, kAttribute, text.data(), text.size());
+  if (size < 0 && errno == ERANGE) {
+    text.resize(kMetaBytesMax);
+    size = ::fgetxattr(fd, kAttribute, text.data(), text.size());
+  }
+  if (size < 0) return std::nullopt;
+  text.resize(size_t(size));
+  return text;
+}
+
+std::optional<std::string> read_small_file(int folder_fd, const std::string& name) {
+  const UniqueFd file(::openat(folder_fd, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.valid()) return std::nullopt;
+  std::string text(kMetaBytesMax, '\0');
+  const ssize_t size = ::pread(file.get(), text.data(), text.size(), 0);
+  if (size < 0) return std::nullopt;
+  text.resize(size_t(size));
+  return text;
+}
+
+// Not by a temporary: nothing looks for this name before the object's file has its own.
+S3Status write_small_file(int folder_fd, const std::string& name, const std::string& text) {
+  const UniqueFd file(::openat(folder_fd, name.c_str(),
+                               O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!file.valid()) return s3_errno("metadata " + name, errno);
+  const ssize_t written = ::write(file.get(), text.data(), text.size());
+  if (written < 0) return s3_errno("metadata " + name, errno);
+  if (size_t(written) != text.size()) return s3_errno("metadata " + name, ENOSPC);
+  if (::fsync(file.get()) != 0 || (::fsync(folder_fd) != 0 && errno != EINVAL))
+    return s3_errno("metadata " + name, errno);
+  return Ok{};
+}
+
+bool has_entries(int folder_fd) {
+  DIR* const stream = ::fdopendir(::openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (stream == nullptr) return true;
+  size_t count = 0;
+  while (count < 3 && ::readdir(stream) != nullptr) ++count;
+  ::closedir(stream);
+  return count > 2;  // "." and ".."
+}
+
+}  // namespace
+
+FileStamp stamp_of(const struct stat& info) {
+  return {info.st_ino, uint64_t(info.st_size),
+          int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
+MetaStore::MetaStore(UniqueFd folder, Place place)
+    : folder_(std::move(folder)), place_(place), has_files_(has_entries(folder_.get())) {}
+
+S3Result<FileStamp> MetaStore::attach(int fd, const ObjectMeta& meta) {
+  const timespec time = next_stamp();
+  const timespec times[2] = {time, time};
+  struct stat info = {};
+  if (::futimens(fd, times) != 0 || ::fstat(fd, &info) != 0) return s3_errno("an upload", errno);
+  const FileStamp stamp = stamp_of(info);  // of the file system's own precision
+  const std::string text = encode_meta({meta, stamp});
+  if (text.size() > kMetaBytesMax) return s3::kMetadataTooLarge;
+  if (place_ == Place::kAttributeOrFile &&
+      ::fsetxattr(fd, kAttribute, text.data(), text.size(), 0) == 0)
+    return stamp;
+  // One of an earlier content would be found first.
+  if (place_ == Place::kAttributeOrFile) ::fremovexattr(fd, kAttribute);
+  has_files_ = true;
+  YARD_TRY(write_small_file(folder_.get(), file_name_of(stamp), text));
+  return stamp;
+}
+
+std::optional<ObjectMeta> MetaStore::find(int fd, const FileStamp& stamp) const {
+  std::optional<std::string> text;
+  if (place_ == Place::kAttributeOrFile) text = read_attribute(fd);
+  if (!text && has_files_) text = read_small_file(folder_.get(), file_name_of(stamp));
+  if (!text) return std::nullopt;
+  auto stamped = decode_meta(*text);
+  // The inode is not compared: an attribute that moved with a whole copy still fits its content.
+  if (!stamped || stamped->stamp.size_bytes != stamp.size_bytes ||
+      stamped->stamp.mtime_ns != stamp.mtime_ns)
+    return std::nullopt;
+  return std::move(stamped->meta);
+}
+
+void MetaStore::forget(const FileStamp& stamp) {
+  if (has_files_) ::unlinkat(folder_.get(), file_name_of(stamp).c_str(), 0);
+}
+
+}  // namespace yard::gateway
