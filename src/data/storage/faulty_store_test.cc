@@ -24,12 +24,13 @@ std::vector<Method> failures(ObjectStore& store) {
     note(Method::kWrite, (*upload)->write(one).has_value());
     note(Method::kCommit, (*upload)->commit().has_value());
   }
+  note(Method::kCopy, store.copy("k", "k4", {}).has_value());
   note(Method::kRemove, store.remove("k").has_value());
   return failed;
 }
 
 TEST(FaultyStoreTest, TheCallOfThatNumberFailsOnEveryMethod) {
-  for (int number = 0; number < 8; ++number) {
+  for (int number = 0; number < 9; ++number) {
     MemoryStore inner;
     ASSERT_TRUE(put_text(inner, "k", "x"));
     FaultyStore store(inner, [&](const Call& call) -> Status {
@@ -46,7 +47,7 @@ TEST(FaultyStoreTest, AFailedCallDoesNotReachTheStore) {
   FaultyStore store(inner, [](const Call&) -> Status {
     return Error{Code::kUnavailable, "injected"};
   });
-  EXPECT_EQ(failures(store).size(), 6U);  // write and commit need an upload
+  EXPECT_EQ(failures(store).size(), 7U);  // write and commit need an upload
   EXPECT_EQ(list_all(inner, "")->size(), 1U);
 }
 

@@ -83,7 +83,7 @@ Result<std::string> get_all(ObjectStore& store, std::string_view key, uint64_t s
     return Error{Code::kExhausted, fmt::format("{}/{}: {} bytes, more than the limit of {}",
                                                store.url(), key, info.size_bytes, size_bytes_max)};
   std::string content(info.size_bytes, '\0');
-  YARD_TRY(store.get_range(key, info.etag, 0, std::as_writable_bytes(std::span(content))));
+  YARD_TRY(store.get_object(info, std::as_writable_bytes(std::span(content))));
   return content;
 }
 

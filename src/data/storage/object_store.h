@@ -23,6 +23,8 @@ struct ObjectInfo {
   uint64_t size_bytes = 0;
   std::string etag;                                  // changes whenever the content changes
   std::chrono::system_clock::time_point modified{};  // when it was put; the epoch when unknown
+  // Of the whole content, where head() was told one: "CRC32C:sOO8/Q==", as in checksums.h.
+  std::string checksum;
 };
 
 struct ListRequest {

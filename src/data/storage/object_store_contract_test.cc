@@ -8,6 +8,7 @@
 
 #include "storage/directory_store.h"
 #include "storage/memory_store.h"
+#include "storage/testing/fake_s3.h"
 #include "storage/testing/faulty_store.h"
 
 namespace yard::storage {
@@ -36,6 +37,14 @@ struct FaultlessKind {
   testing::FaultyStore store{inner, [](const testing::Call&) -> Status { return Ok{}; }};
 };
 
+struct S3Kind {
+  testing::FakeS3 server;
+  S3Store store = server.store();
+};
+
+ObjectStore& store_of(S3Kind& kind) {
+  return kind.store;
+}
 ObjectStore& store_of(MemoryKind& kind) {
   return kind.store;
 }
@@ -89,7 +98,7 @@ class ObjectStoreTest : public ::testing::Test {
   Kind kind_;
 };
 
-using Kinds = ::testing::Types<MemoryKind, DirectoryKind, FaultlessKind>;
+using Kinds = ::testing::Types<MemoryKind, DirectoryKind, FaultlessKind, S3Kind>;
 TYPED_TEST_SUITE(ObjectStoreTest, Kinds);
 
 TYPED_TEST(ObjectStoreTest, WhatWasPutIsRead) {

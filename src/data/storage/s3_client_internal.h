@@ -1,0 +1,127 @@
+// S3Client: one signed request to an S3 service, sent until it has an answer that is final.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "net/http_client.h"
+#include "net/sigv4.h"
+#include "net/uri.h"
+#include "storage/s3_credentials.h"
+#include "storage/s3_store.h"
+#include "storage/s3_xml_internal.h"
+#include "storage/speed_meter.h"
+#include "storage/work_queue.h"
+
+namespace yard::storage {
+
+// The machine's time, put right by what a server said of it. Thread-safe.
+class CorrectedClock final : public Clock {
+ public:
+  explicit CorrectedClock(Clock& clock) : clock_(clock) {}
+  Monotonic now() const override { return clock_.now(); }
+  Wall wall_now() const override { return clock_.wall_now() + offset(); }
+  bool sleep_for(std::chrono::nanoseconds duration, const StopToken& stop) override {
+    return clock_.sleep_for(duration, stop);
+  }
+  void correct(Wall server_time) {
+    offset_us_ =
+        std::chrono::duration_cast<std::chrono::microseconds>(server_time - clock_.wall_now())
+            .count();
+  }
+
+ private:
+  Wall::duration offset() const {
+    return std::chrono::duration_cast<Wall::duration>(std::chrono::microseconds(offset_us_));
+  }
+  Clock& clock_;
+  std::atomic<int64_t> offset_us_ = 0;
+};
+
+struct S3Request {
+  std::string method = "GET";
+  std::string bucket;
+  std::string key;
+  std::vector<QueryPair> query;
+  Headers headers;
+  std::optional<std::span<const std::byte>> body;
+  std::optional<std::span<std::byte>> into;  // see HttpRequest::into
+  size_t answer_bytes_max = 16 << 20;
+  // Judges the head of a 2xx response; what it refuses is final and not tried again.
+  std::function<Status(const ResponseHead&)> check_head;
+  // Judges a whole 2xx response, its bytes given; kUnavailable and kCorrupt are tried again.
+  std::function<Status(const HttpResponse&, std::span<const std::byte> content)> check_body;
+  bool may_hedge = false;
+  bool is_commit = false;   // may take long
+  bool is_cleanup = false;  // sent also after a stop was asked, for a short time
+  // Counts the attempts, where the caller must know of repetitions.
+  int* attempt_count = nullptr;
+};
+
+class S3Client {
+ public:
+  static Result<std::unique_ptr<S3Client>> open(S3Options options, Clock& clock);
+  ~S3Client();
+
+  // A response of any status is a value, once it is final: error_of() makes an Error of it. Errors
+  // name the object. Blocks.
+  Result<HttpResponse> send(const S3Request& request);
+  // send(), and 2xx only.
+  Result<HttpResponse> expect(const S3Request& request);
+  Error error_of(const S3Request& request, const HttpResponse& response) const;
+
+  const S3Options& options() const { return options_; }
+  const std::string& endpoint_url() const { return endpoint_url_; }
+  StoreSpeed speed() const;
+  WorkQueue& part_queue() { return part_queue_; }
+  ByteBudget& upload_memory() { return upload_memory_; }
+  Clock::Wall wall_now() const { return clock_.wall_now(); }
+
+ private:
+  // One attempt's end: what came, or what check_head() refused.
+  struct Attempt {
+    Result<HttpResponse> result;
+    std::optional<Error> refusal;
+  };
+  enum class Next { kDone, kRetry, kFixClock, kRenewCredentials };
+  struct Race;
+  using RefusalPointer = std::shared_ptr<std::optional<Error>>;
+
+  S3Client(S3Options options, S3Endpoint endpoint, Clock& clock);
+  HttpRequest make(const S3Request& request, const Credentials* credentials,
+                   std::string_view payload, std::optional<std::span<std::byte>> into,
+                   const RefusalPointer& refusal) const;
+  Attempt try_once(const S3Request& request, const Credentials* credentials,
+                   std::string_view payload);
+  Attempt try_hedged(const S3Request& request, const Credentials* credentials,
+                     std::string_view payload);
+  Next judge(const S3Request& request, Attempt& attempt) const;
+  Next judge_status(const HttpResponse& response) const;
+  bool wait_before_retry(const S3Request& request, const Attempt& attempt, int retry);
+  std::string payload_of(const S3Request& request) const;
+  void note(const HttpResponse& response);
+
+  const S3Options options_;
+  const S3Endpoint endpoint_;
+  const std::string endpoint_url_;
+  CorrectedClock clock_;
+  HttpClient http_;
+  std::shared_ptr<CredentialsProvider> credentials_;  // null: anonymous
+  Signer signer_;
+  RetryBudget retry_budget_;
+  HedgeBudget hedge_budget_;
+  SpeedMeter meter_;
+  ByteBudget upload_memory_;
+  WorkQueue part_queue_;  // last: its threads use the others
+};
+
+// "s3://bucket/key".
+std::string s3_name(std::string_view bucket, std::string_view key);
+
+}  // namespace yard::storage

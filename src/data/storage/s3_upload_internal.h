@@ -1,0 +1,98 @@
+// S3Upload: an object written piece by piece as a multipart upload, or by one request when small.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "storage/s3_client_internal.h"
+
+namespace yard::storage {
+
+inline constexpr int kS3PartCountMax = 10'000;
+inline constexpr uint64_t kS3PartBytesMax = uint64_t{5} << 30;
+
+// How large part `index` (from 0) is: `part_bytes`, or as much as the hint needs to fit into 10,000
+// parts. Without a hint it doubles every 1,000 parts, so that 5 TiB fit. Pure.
+uint64_t s3_part_bytes(uint64_t part_bytes, uint64_t size_bytes_hint, int index);
+
+// A multipart upload on the server, begun by create(). Thread-safe but for complete() and abort().
+class S3Multipart {
+ public:
+  S3Multipart(std::shared_ptr<S3Service> service, std::string bucket, std::string key)
+      : service_(std::move(service)),
+        client_(service_->client()),
+        bucket_(std::move(bucket)),
+        key_(std::move(key)) {}
+
+  Status create();
+  bool is_open() const { return !upload_id_.empty(); }
+  Result<s3_xml::UploadedPart> put_part(int number, std::span<const std::byte> bytes);
+  // Bytes of another object: "/bucket/key" encoded, with its etag.
+  Result<s3_xml::UploadedPart> copy_part(int number, std::string_view source, std::string_view etag,
+                                         uint64_t offset, uint64_t size_bytes);
+  // checksum_base64: of the whole; empty: unknown.
+  Result<ObjectInfo> complete(const std::vector<s3_xml::UploadedPart>& parts,
+                              std::string_view checksum_base64, uint64_t size_bytes,
+                              const PutOptions& options);
+  void abort();
+
+ private:
+  S3Request request(std::string method) const;
+  Result<ObjectInfo> after_lost_answer(std::string_view checksum_base64, uint64_t size_bytes,
+                                       const Error& error) const;
+
+  const std::shared_ptr<S3Service> service_;
+  S3Client& client_;
+  const std::string bucket_;
+  const std::string key_;
+  std::string upload_id_;
+};
+
+class S3Upload final : public Upload {
+ public:
+  S3Upload(std::shared_ptr<S3Service> service, std::string bucket, std::string key,
+           const PutOptions& options);
+  ~S3Upload() override;
+
+  Status write(std::span<const std::byte> bytes) override;
+  Result<ObjectInfo> commit() override;
+
+ private:
+  struct Buffer {
+    std::unique_ptr<std::byte[]> bytes;
+    uint64_t capacity = 0;
+    uint64_t size_bytes = 0;
+    bool is_of_budget = false;  // taken from the memory shared by all uploads
+  };
+  Status take_buffer();
+  void drop(Buffer& buffer);
+  Status send_part();
+  void run_part(int number, Buffer buffer);
+  Status wait_until_sent();
+  Result<ObjectInfo> put_whole();
+
+  const std::shared_ptr<S3Service> service_;
+  S3Client& client_;
+  const std::string bucket_;
+  const std::string key_;
+  const PutOptions options_;
+  S3Multipart multipart_;
+  Buffer filling_;
+  int part_count_ = 0;
+  uint64_t size_bytes_ = 0;
+  bool done_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int under_way_count_ = 0;
+  bool own_buffer_in_use_ = false;  // the one that needs no budget
+  std::optional<Error> error_;
+  std::vector<s3_xml::UploadedPart> parts_;
+  std::vector<uint64_t> part_sizes_;
+};
+
+}  // namespace yard::storage
