@@ -1,0 +1,361 @@
+#include "transfer/copier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+
+#include "storage/directory_store.h"
+#include "storage/s3_store.h"
+
+namespace yard::transfer {
+namespace {
+
+using storage::ObjectInfo;
+using storage::ObjectStore;
+
+constexpr uint64_t kLargeBytes = 8 << 20;  // from here on, in parts
+constexpr uint64_t kSendBytes = 8 << 20;   // read at once of a large object
+
+// Errors that a later run may go on behind.
+bool is_passing(Code code) {
+  return code == Code::kUnavailable || code == Code::kDeadlineExceeded || code == Code::kCancelled;
+}
+
+storage::TransferOptions limited(const storage::TransferOptions& options, uint64_t memory_bytes) {
+  storage::TransferOptions limited = options;
+  limited.memory_bytes_max = std::min(options.memory_bytes_max, memory_bytes);
+  return limited;
+}
+
+}  // namespace
+
+std::string Copy::source_url() const {
+  return fmt::format("{}/{}", source->url(), info.key);
+}
+
+std::string Copy::target_url() const {
+  return target ? fmt::format("{}/{}", target->url(), target_key) : target_path;
+}
+
+// Memory of parts that is used again: fresh pages cost as much as the copying into them.
+class Copier::Buffers {
+ public:
+  class Lease {
+   public:
+    Lease(Buffers& owner, size_t size_bytes)
+        : owner_(owner),
+          capacity_(std::bit_ceil(std::max<size_t>(size_bytes, 1))),
+          bytes_(owner.take(capacity_)),
+          size_bytes_(size_bytes) {}
+    ~Lease() { owner_.give(capacity_, std::move(bytes_)); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    std::span<std::byte> span() { return {bytes_.get(), size_bytes_}; }
+
+   private:
+    Buffers& owner_;
+    const size_t capacity_;
+    std::unique_ptr<std::byte[]> bytes_;
+    const size_t size_bytes_;
+  };
+
+ private:
+  static constexpr size_t kKeptMin = 1 << 20;  // malloc is good at smaller ones
+
+  std::unique_ptr<std::byte[]> take(size_t capacity) {
+    if (capacity >= kKeptMin) {
+      const std::lock_guard lock(mutex_);
+      if (capacity != capacity_) {
+        kept_.clear();
+        capacity_ = capacity;
+      } else if (!kept_.empty()) {
+        auto bytes = std::move(kept_.back());
+        kept_.pop_back();
+        return bytes;
+      }
+    }
+    return std::make_unique_for_overwrite<std::byte[]>(capacity);
+  }
+  // Of one size only, the latest, so that no more is kept than was used at once.
+  void give(size_t capacity, std::unique_ptr<std::byte[]> bytes) {
+    const std::lock_guard lock(mutex_);
+    if (capacity == capacity_) kept_.push_back(std::move(bytes));
+  }
+
+  std::mutex mutex_;
+  size_t capacity_ = 0;
+  std::vector<std::unique_ptr<std::byte[]>> kept_;
+};
+
+// A large object on its way into a file.
+struct Copier::Receiving {
+  Receiving(std::shared_ptr<Copy> wanted, PartialFile opened, std::string_view checksum)
+      : copy(std::move(wanted)), file(std::move(opened)), checksums(checksum) {}
+
+  void fail(const Error& reason) {
+    const std::lock_guard lock(mutex);
+    if (!error) error = reason;
+  }
+  bool has_failed() {
+    const std::lock_guard lock(mutex);
+    return error.has_value();
+  }
+
+  const std::shared_ptr<Copy> copy;
+  PartialFile file;
+  storage::PartChecksums checksums;
+  std::atomic<size_t> parts_left = 0;
+  std::mutex mutex;
+  std::optional<Error> error;
+};
+
+Copier::Copier(CopierOptions options, Done done)
+    : options_(std::move(options)),
+      done_(std::move(done)),
+      boot_id_(current_boot_id()),
+      buffers_(std::make_unique<Buffers>()),
+      pool_(options_.transfer) {}
+
+Copier::~Copier() {
+  pool_.wait_until_idle();
+}
+
+void Copier::add(Copy copy) {
+  progress_.bytes_total += copy.info.size_bytes;
+  ++progress_.objects_total;
+  auto shared = std::make_shared<Copy>(std::move(copy));
+  if (shared->target)
+    send(shared);
+  else
+    receive(shared);
+}
+
+Status Copier::finish() {
+  pool_.wait_until_idle();
+  const std::lock_guard lock(done_mutex_);
+  if (first_error_) return *first_error_;
+  return Ok{};
+}
+
+void Copier::end(const Copy& copy, const Status& status) {
+  const std::lock_guard lock(done_mutex_);
+  ++progress_.objects_done;
+  if (!status) {
+    ++progress_.objects_failed;
+    if (!first_error_) first_error_ = status.error();
+  }
+  if (done_) done_(copy, status);
+}
+
+Status Copier::make_folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (folder.empty()) return Ok{};
+  {
+    const std::lock_guard lock(folders_mutex_);
+    if (folders_.contains(folder)) return Ok{};
+  }
+  YARD_TRY(make_directories(folder));
+  const std::lock_guard lock(folders_mutex_);
+  folders_.insert(folder);
+  return Ok{};
+}
+
+// ---- into files
+
+void Copier::receive(const std::shared_ptr<Copy>& copy) {
+  const auto cancelled = [this, copy] {
+    end(*copy, Error{Code::kCancelled, copy->source_url() + ": stopped"});
+  };
+  const uint64_t size_bytes = copy->info.size_bytes;
+  if (size_bytes <= kLargeBytes) {
+    const auto task = [this, copy, size_bytes]() -> Result<uint64_t> {
+      const Status status = receive_small(*copy);
+      end(*copy, status);
+      if (!status) return status.error();
+      return size_bytes;
+    };
+    pool_.push(size_bytes, task, cancelled);
+    return;
+  }
+  large_room_.acquire();
+  const auto task = [this, copy]() -> Result<uint64_t> {
+    receive_large(copy);
+    return uint64_t{0};
+  };
+  pool_.push(0, task, [this, cancelled] {
+    cancelled();
+    large_room_.release();
+  });
+}
+
+Status Copier::receive_small(const Copy& copy) {
+  YARD_TRY(make_folder_of(copy.target_path));
+  Buffers::Lease buffer(*buffers_, copy.info.size_bytes);
+  YARD_TRY(copy.source->get_object(copy.info, buffer.span()));
+  YARD_ASSIGN(PartialFile file,
+              PartialFile::open(copy.target_path,
+                                {copy.source_url() + " " + copy.info.etag, copy.info.size_bytes,
+                                 std::bit_ceil(std::max<uint64_t>(copy.info.size_bytes, 1))},
+                                {}));
+  const auto write = [&]() -> Status {
+    if (copy.info.size_bytes > 0) YARD_TRY(file.write_part(0, buffer.span()));
+    return file.finish({.modified = copy.info.modified, .sync = options_.sync});
+  };
+  auto written = write();
+  if (!written) file.discard();
+  progress_.bytes_done += copy.info.size_bytes;
+  return written;
+}
+
+// Opens the file and queues what is missing of it.
+void Copier::receive_large(const std::shared_ptr<Copy>& copy) {
+  const auto open = [&]() -> Result<std::shared_ptr<Receiving>> {
+    YARD_TRY(make_folder_of(copy->target_path));
+    if (copy->source->speed().is_remote && copy->info.checksum.empty()) {
+      YARD_ASSIGN(ObjectInfo info, copy->source->head(copy->info.key));
+      if (info.etag == copy->info.etag) copy->info.checksum = std::move(info.checksum);
+    }
+    const uint64_t part_bytes = storage::choose_part_bytes(
+        copy->source->speed(), copy->info.size_bytes, options_.transfer.memory_bytes_max);
+    YARD_ASSIGN(PartialFile file, PartialFile::open(copy->target_path,
+                                                    {copy->source_url() + " " + copy->info.etag,
+                                                     copy->info.size_bytes, part_bytes},
+                                                    boot_id_));
+    return std::make_shared<Receiving>(copy, std::move(file), copy->info.checksum);
+  };
+  auto opened = open();
+  if (!opened) {
+    end(*copy, opened.error());
+    large_room_.release();
+    return;
+  }
+  const std::shared_ptr<Receiving> file = *std::move(opened);
+  const size_t part_count = file->file.part_count();
+  file->parts_left = part_count;
+  for (size_t i = 0; i < part_count; ++i)
+    pool_.push(
+        file->file.part_size_bytes(i),
+        [this, file, i]() -> Result<uint64_t> {
+          const bool was_there = file->file.has_part(i);
+          receive_part(file, i);
+          const uint64_t moved = was_there ? 0 : file->file.part_size_bytes(i);
+          std::optional<Error> error;
+          {
+            const std::lock_guard lock(file->mutex);
+            error = file->error;
+          }
+          end_part(file);
+          if (error) return *error;
+          return moved;
+        },
+        [this, file] {
+          file->fail({Code::kCancelled, file->copy->source_url() + ": stopped"});
+          end_part(file);
+        });
+}
+
+void Copier::receive_part(const std::shared_ptr<Receiving>& file, size_t index) {
+  if (file->has_failed()) return;
+  const uint64_t size_bytes = file->file.part_size_bytes(index);
+  const uint64_t offset = file->file.part_offset(index);
+  const auto receive = [&]() -> Status {
+    const bool is_there = file->file.has_part(index);
+    if (is_there && !file->checksums.is_usable()) return Ok{};
+    Buffers::Lease buffer(*buffers_, size_bytes);
+    if (is_there) {
+      YARD_TRY(file->file.read_part(index, buffer.span()));
+    } else {
+      const Copy& copy = *file->copy;
+      YARD_TRY(copy.source->get_range(copy.info.key, copy.info.etag, offset, buffer.span()));
+      YARD_TRY(file->file.write_part(index, buffer.span()));
+    }
+    file->checksums.add(offset, buffer.span());
+    return Ok{};
+  };
+  auto received = receive();
+  if (!received) return file->fail(received.error());
+  progress_.bytes_done += size_bytes;
+}
+
+void Copier::end_part(const std::shared_ptr<Receiving>& file) {
+  if (--file->parts_left > 0) return;
+  const Status status = finish_file(*file);
+  if (!status && !is_passing(status.error().code)) file->file.discard();
+  end(*file->copy, status);
+  large_room_.release();
+}
+
+Status Copier::finish_file(Receiving& file) {
+  if (file.error) return *file.error;
+  YARD_TRY(file.checksums.check(file.copy->source_url()));
+  return file.file.finish({.modified = file.copy->info.modified, .sync = options_.sync});
+}
+
+// ---- into stores
+
+void Copier::send(const std::shared_ptr<Copy>& copy) {
+  const auto* from = dynamic_cast<storage::S3Store*>(copy->source.get());
+  const auto* to = dynamic_cast<storage::S3Store*>(copy->target.get());
+  const bool is_in_service = from != nullptr && to != nullptr && to->same_service(*from);
+  const bool is_small = copy->info.size_bytes <= kLargeBytes;
+  const uint64_t memory_bytes = is_in_service ? 0
+                                : is_small    ? copy->info.size_bytes
+                                              : 2 * kSendBytes;  // ours, and the upload's own
+  const auto task = [this, copy, is_in_service, is_small]() -> Result<uint64_t> {
+    const Status status = is_in_service ? copy_in_service(*copy)
+                          : is_small    ? send_small(*copy)
+                                        : send_large(*copy);
+    end(*copy, status);
+    if (!status) return status.error();
+    return copy->info.size_bytes;
+  };
+  pool_.push(memory_bytes, task, [this, copy] {
+    end(*copy, Error{Code::kCancelled, copy->source_url() + ": stopped"});
+  });
+}
+
+Status Copier::copy_in_service(const Copy& copy) {
+  auto& to = static_cast<storage::S3Store&>(*copy.target);
+  const auto& from = static_cast<const storage::S3Store&>(*copy.source);
+  YARD_TRY(to.copy_from(from, copy.info.key, copy.target_key, {.if_absent = options_.if_absent}));
+  progress_.bytes_done += copy.info.size_bytes;
+  return Ok{};
+}
+
+Status Copier::send_small(const Copy& copy) {
+  Buffers::Lease buffer(*buffers_, copy.info.size_bytes);
+  YARD_TRY(copy.source->get_object(copy.info, buffer.span()));
+  YARD_TRY(copy.target->put(copy.target_key, buffer.span(), {.if_absent = options_.if_absent}));
+  progress_.bytes_done += copy.info.size_bytes;
+  return Ok{};
+}
+
+Status Copier::send_large(const Copy& copy) {
+  YARD_ASSIGN(const auto upload,
+              copy.target->upload(copy.target_key, {.if_absent = options_.if_absent,
+                                                    .size_bytes_hint = copy.info.size_bytes}));
+  const auto write = [&](std::span<const std::byte> bytes) -> Status {
+    if (options_.transfer.stop.stopped())
+      return Error{Code::kCancelled, copy.source_url() + ": stopped"};
+    YARD_TRY(upload->write(bytes));
+    progress_.bytes_done += bytes.size();
+    return Ok{};
+  };
+  if (copy.source->speed().is_remote) {
+    YARD_TRY(storage::read_in_order(*copy.source, copy.info, write,
+                                    limited(options_.transfer, 8 * kSendBytes)));
+  } else {
+    Buffers::Lease buffer(*buffers_, kSendBytes);
+    for (uint64_t at = 0; at < copy.info.size_bytes; at += kSendBytes) {
+      const auto piece = buffer.span().first(std::min(kSendBytes, copy.info.size_bytes - at));
+      YARD_TRY(copy.source->get_range(copy.info.key, copy.info.etag, at, piece));
+      YARD_TRY(write(piece));
+    }
+  }
+  YARD_TRY(upload->commit());
+  return Ok{};
+}
+
+}  // namespace yard::transfer
