@@ -48,9 +48,10 @@ class BodyReader::Digests {
   uint64_t size_bytes_ = 0;
 };
 
-S3Result<BodyReader> BodyReader::open(Request& request, const VerifiedRequest& verified) {
+S3Result<BodyReader> BodyReader::open(Request& request, const VerifiedRequest& verified,
+                                      Checksums checksums) {
   BodyReader reader(request, verified);
-  YARD_TRY(reader.read_claims());
+  YARD_TRY(reader.read_claims(checksums));
   YARD_TRY(reader.read_size());
   return reader;
 }
@@ -59,12 +60,13 @@ bool BodyReader::is_aws_chunked() const {
   return verified_->payload != PayloadKind::kSha256 && verified_->payload != PayloadKind::kUnsigned;
 }
 
-S3Status BodyReader::read_claims() {
+S3Status BodyReader::read_claims(Checksums checksums) {
   for (const auto& [name, value] : request_->headers()) {
     const auto algorithm = checksum_of_header(name);
     if (!algorithm) continue;
-    const auto digest = base64_decode(value);
     const bool is_md5 = *algorithm == ChecksumAlgorithm::kMd5;
+    if (!is_md5 && checksums == Checksums::kOfObject) continue;
+    const auto digest = base64_decode(value);
     if (!digest || digest->size() != checksum_size_bytes(*algorithm)) {
       if (is_md5) return s3::kInvalidDigest;
       return S3Error(s3::kInvalidRequest,

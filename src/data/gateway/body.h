@@ -29,8 +29,11 @@ class BodyReader {
  public:
   using Sink = std::function<S3Status(std::span<const std::byte> bytes)>;
 
+  // kOfObject: the headers' checksum is that of an object, not of this body.
+  enum class Checksums { kOfBody, kOfObject };
   // MissingContentLength, InvalidRequest, InvalidDigest: headers that no body could match.
-  static S3Result<BodyReader> open(Request& request, const VerifiedRequest& verified);
+  static S3Result<BodyReader> open(Request& request, const VerifiedRequest& verified,
+                                   Checksums checksums = Checksums::kOfBody);
 
   uint64_t size_bytes() const { return size_bytes_; }  // decoded
   // The algorithm of a checksum that comes with the body, in a header or behind it.
@@ -47,7 +50,7 @@ class BodyReader {
   BodyReader(Request& request, const VerifiedRequest& verified)
       : request_(&request), verified_(&verified) {}
   bool is_aws_chunked() const;
-  S3Status read_claims();
+  S3Status read_claims(Checksums checksums);
   S3Status read_size();
   S3Result<size_t> read_some(std::span<std::byte> into);
   S3Status read_plain(const Sink& sink, Digests& digests);

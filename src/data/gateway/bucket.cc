@@ -146,6 +146,15 @@ S3Result<ObjectFile> Bucket::load(UniqueFd file) const {
   return object;
 }
 
+S3Status Bucket::store(TempFile file, const ObjectMeta& meta, std::string_view key,
+                       const Precondition& precondition) {
+  YARD_ASSIGN(const FileStamp stamp, root_->meta().attach(file.fd(), meta));
+  S3Status stored = file.sync();
+  if (stored) stored = commit(std::move(file), key, precondition);
+  if (!stored) root_->meta().forget(stamp);
+  return stored;
+}
+
 S3Status Bucket::commit(TempFile file, std::string_view key, const Precondition& precondition) {
   const std::scoped_lock lock(root_->lock_of(name_, key));
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {

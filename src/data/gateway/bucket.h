@@ -45,9 +45,10 @@ class Bucket {
   S3Result<ObjectFile> open(std::string_view key) const;  // NoSuchKey
   bool exists(std::string_view key) const { return open(key).has_value(); }
 
-  // Makes the file the object `key`: at once, and durable when this returns. What is in `file` must
-  // have its metadata attached and be synced.
-  S3Status commit(TempFile file, std::string_view key, const Precondition& precondition);
+  // Makes the file, whose bytes are all written, the object `key` with this metadata: at once, and
+  // durable when this returns.
+  S3Status store(TempFile file, const ObjectMeta& meta, std::string_view key,
+                 const Precondition& precondition);
   // Whether there was such an object. Removes the folders that it leaves empty.
   S3Result<bool> remove(std::string_view key, const Precondition& precondition);
 
@@ -57,6 +58,7 @@ class Bucket {
   std::optional<UniqueFd> odd_folder(std::string_view folder) const;
 
  private:
+  S3Status commit(TempFile file, std::string_view key, const Precondition& precondition);
   // kAppeared: somebody put a file there by hand just now.
   enum class Placed { kYes, kPathIsTaken, kAppeared };
   S3Result<ObjectFile> open_plain(std::string_view key) const;

@@ -6,12 +6,6 @@
 namespace yard::gateway {
 namespace {
 
-constexpr std::string_view kOwnerId = "trainyard";
-
-void write_owner(XmlWriter& xml) {
-  xml.open("Owner").text("ID", kOwnerId).text("DisplayName", kOwnerId).close();
-}
-
 // What S3 says of a bucket that never had the setting.
 struct MissingSetting {
   std::string_view setting;
@@ -48,7 +42,7 @@ S3Status list_buckets(Call& call) {
   YARD_ASSIGN(const auto buckets, call.services.root->list_buckets());
   const std::string_view prefix = call.route.parameter("prefix").value_or("");
   XmlWriter xml("ListAllMyBucketsResult");
-  write_owner(xml);
+  write_principal(xml, "Owner");
   xml.open("Buckets");
   for (const BucketInfo& bucket : buckets) {
     if (!bucket.name.starts_with(prefix)) continue;
@@ -79,6 +73,7 @@ S3Status head_bucket(Call& call) {
 
 S3Status delete_bucket(Call& call) {
   YARD_TRY(call.services.root->delete_bucket(call.route.bucket));
+  call.services.uploads.abort_all(call.route.bucket);
   call.services.notifications.forget(call.route.bucket);
   return send_empty(call, 204);
 }
@@ -126,12 +121,12 @@ S3Status get_object_setting(Call& call) {
     return S3Error(S3ErrorKind{"NoSuchObjectLockConfiguration", 404,
                                "The specified object does not have a ObjectLock configuration"});
   XmlWriter xml("AccessControlPolicy");
-  write_owner(xml);
+  write_principal(xml, "Owner");
   xml.open("AccessControlList").open("Grant");
   xml.open_with("Grantee",
                 "xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" "
                 "xsi:type=\"CanonicalUser\"");
-  xml.text("ID", kOwnerId).text("DisplayName", kOwnerId).close();
+  xml.text("ID", "trainyard").text("DisplayName", "trainyard").close();
   xml.text("Permission", "FULL_CONTROL");
   return send_xml(call, std::move(xml));
 }

@@ -123,7 +123,7 @@ S3Result<ByteRange> parse_copy_range(std::string_view header, uint64_t size_byte
                    "first and last are the zero-based offsets of the first and last bytes to copy");
   if (*last >= size_bytes)
     return S3Error(
-        s3::kInvalidRange,
+        s3::kInvalidArgument,
         fmt::format("Range specified is not valid for source object of size: {}", size_bytes));
   return ByteRange{*first, *last - *first + 1};
 }

@@ -47,7 +47,7 @@ struct ByteRange {
 // ignored: another unit, several ranges, malformed. InvalidRange when it lies past the end.
 S3Result<std::optional<ByteRange>> parse_range(std::string_view header, uint64_t size_bytes);
 // x-amz-copy-source-range: "bytes=first-last", both given and inside of the object; else
-// InvalidArgument, InvalidRange.
+// InvalidArgument.
 S3Result<ByteRange> parse_copy_range(std::string_view header, uint64_t size_bytes);
 
 }  // namespace yard::gateway

@@ -8,6 +8,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "gateway/handlers_internal.h"
+#include "gateway/presigned_v2.h"
 
 namespace yard::gateway {
 namespace {
@@ -104,10 +105,18 @@ S3Status check_owner(const Headers& headers, const std::string& account_id) {
   return Ok{};
 }
 
+std::variant<VerifiedRequest, AuthError> verify(const Gateway::Services& services,
+                                                const SignableRequest& request) {
+  if (!is_presigned_v2(request.raw_query)) return services.verifier.verify(request);
+  const auto bucket = bucket_of_host(request.headers.value_or("host", ""), services.options.domain);
+  return verify_presigned_v2(request, bucket ? "/" + std::string(*bucket) : "",
+                             services.options.credentials, services.clock.wall_now());
+}
+
 S3Status answer(Gateway::Services& services, Request& request, ResponseWriter& response,
                 const std::string& request_id) {
-  const auto verified = services.verifier.verify(
-      {request.method(), request.path(), request.query(), request.headers()});
+  const auto verified =
+      verify(services, {request.method(), request.path(), request.query(), request.headers()});
   if (const auto* refused = std::get_if<AuthError>(&verified)) return error_of(*refused);
   const Headers& headers = request.headers();
   YARD_ASSIGN(const Route found,
@@ -165,6 +174,7 @@ Result<std::unique_ptr<Gateway>> Gateway::open(GatewayOptions options, const Clo
   };
   const int settings_fd = root->settings().get();
   EventSink sink = options.event_sink;
+  Root& root_of_uploads = *root;
   const size_t listing_bytes_max = options.listing_bytes_max;
   auto services = std::unique_ptr<Services>(
       new Services{.options = std::move(options),
@@ -172,6 +182,7 @@ Result<std::unique_ptr<Gateway>> Gateway::open(GatewayOptions options, const Clo
                    .root = std::move(root),
                    .verifier = SignatureVerifier({.region = "", .service = "s3"}, lookup, clock),
                    .lister = Lister(listing_bytes_max),
+                   .uploads = Uploads(root_of_uploads),
                    .notifications = Notifications(settings_fd, std::move(sink))});
   return std::unique_ptr<Gateway>(new Gateway(std::move(services)));
 }

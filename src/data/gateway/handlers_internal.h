@@ -12,6 +12,7 @@
 #include "gateway/notifications.h"
 #include "gateway/root.h"
 #include "gateway/router.h"
+#include "gateway/uploads.h"
 #include "gateway/xml.h"
 #include "net/sigv4.h"
 
@@ -23,6 +24,7 @@ struct Gateway::Services {
   std::unique_ptr<Root> root;
   SignatureVerifier verifier;
   Lister lister;
+  Uploads uploads;
   Notifications notifications;
 };
 
@@ -92,6 +94,11 @@ S3Result<ObjectMeta> meta_of_request(const Headers& headers);
 // keys, tags, grants.
 S3Status check_storage_headers(const Headers& headers);
 
+// If-Match and If-None-Match of the request. The call outlives it.
+Precondition write_conditions(const Call& call);
+// Refuses at once what would be refused at the end of a long body.
+S3Status check_early(const Call& call, const Bucket& bucket);
+
 // Receives a body into the file, and what was found: the largest that one request may carry is
 // S3's.
 inline constexpr uint64_t kPutBytesMax = uint64_t{5} << 30;
@@ -99,6 +106,30 @@ S3Result<BodyDigests> receive(BodyReader& body, TempFile& file, ChecksumAlgorith
 
 // A query parameter that counts, at most `count_max`, which is its default. InvalidArgument.
 S3Result<uint32_t> count_parameter(const Route& route, std::string_view name, uint32_t count_max);
+S3Result<uint32_t> count_parameter(const Route& route, std::string_view name, uint32_t count_max,
+                                   uint32_t otherwise);
+
+// Text as the client asked for it (encoding-type): as it is, or percent-encoded, since XML 1.0
+// cannot hold every key.
+class KeyText {
+ public:
+  static S3Result<KeyText> of(const Route& route);  // InvalidArgument
+  bool is_encoded() const { return is_encoded_; }
+  std::string operator()(std::string_view text) const {
+    return is_encoded_ ? percent_encode_path(text) : std::string(text);
+  }
+
+ private:
+  explicit KeyText(bool is_encoded) : is_encoded_(is_encoded) {}
+  bool is_encoded_;
+};
+
+// The only user there is, as Owner or Initiator.
+void write_principal(XmlWriter& xml, std::string_view element);
+
+// The multipart upload that the request names: NoSuchUpload; and its part.
+S3Result<UploadInfo> upload_of(const Call& call);
+S3Result<uint32_t> part_number_of(const Route& route);
 
 // KeyTooLongError, InvalidURI: for keys that come in documents and headers.
 S3Status check_key(std::string_view key);

@@ -15,26 +15,6 @@ S3Error invalid(std::string message, std::string_view name, std::string_view val
       .with("ArgumentValue", std::string(value));
 }
 
-// Text as the client asked for it: as it is, or percent-encoded, since XML 1.0 cannot hold every
-// key.
-class KeyText {
- public:
-  static S3Result<KeyText> of(const Route& route) {
-    const auto type = route.parameter("encoding-type");
-    if (type && *type != "url" && !type->empty())
-      return invalid("Invalid Encoding Method specified in Request", "encoding-type", *type);
-    return KeyText(type && !type->empty());
-  }
-  bool is_encoded() const { return is_encoded_; }
-  std::string operator()(std::string_view text) const {
-    return is_encoded_ ? percent_encode_path(text) : std::string(text);
-  }
-
- private:
-  explicit KeyText(bool is_encoded) : is_encoded_(is_encoded) {}
-  bool is_encoded_;
-};
-
 S3Result<ListQuery> query_of(const Route& route) {
   ListQuery query;
   query.prefix = route.parameter("prefix").value_or("");
@@ -54,8 +34,7 @@ void write_objects(XmlWriter& xml, const ListedPage& page, const KeyText& key_te
       xml.text("ChecksumAlgorithm", to_string(object.checksum->algorithm))
           .text("ChecksumType", to_string(object.checksum->type));
     xml.number("Size", object.size_bytes);
-    if (with_owner == WithOwner::kYes)
-      xml.open("Owner").text("ID", "trainyard").text("DisplayName", "trainyard").close();
+    if (with_owner == WithOwner::kYes) write_principal(xml, "Owner");
     xml.text("StorageClass", "STANDARD").close();
   }
   for (const std::string& prefix : page.common_prefixes)
@@ -72,9 +51,24 @@ void write_question(XmlWriter& xml, const Call& call, const ListQuery& query,
 
 }  // namespace
 
+S3Result<KeyText> KeyText::of(const Route& route) {
+  const std::string_view type = route.parameter("encoding-type").value_or("");
+  if (type.empty() || type == "url") return KeyText(!type.empty());
+  return invalid("Invalid Encoding Method specified in Request", "encoding-type", type);
+}
+
+void write_principal(XmlWriter& xml, std::string_view element) {
+  xml.open(element).text("ID", "trainyard").text("DisplayName", "trainyard").close();
+}
+
 S3Result<uint32_t> count_parameter(const Route& route, std::string_view name, uint32_t count_max) {
+  return count_parameter(route, name, count_max, count_max);
+}
+
+S3Result<uint32_t> count_parameter(const Route& route, std::string_view name, uint32_t count_max,
+                                   uint32_t otherwise) {
   const auto text = route.parameter(name);
-  if (!text || text->empty()) return count_max;
+  if (!text || text->empty()) return otherwise;
   uint32_t count = 0;
   const auto [end, failed] = std::from_chars(text->data(), text->data() + text->size(), count);
   if (failed == std::errc::result_out_of_range && text->front() != '-') return count_max;

@@ -1,6 +1,5 @@
 #include "gateway/meta_store.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/xattr.h>
@@ -10,7 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/log.h"
+#include "gateway/folders.h"
 
 namespace yard::gateway {
 namespace {
@@ -49,16 +48,6 @@ std::optional<std::string> read_attribute(int fd) {
   return text;
 }
 
-std::optional<std::string> read_small_file(int folder_fd, const std::string& name) {
-  const UniqueFd file(::openat(folder_fd, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!file.valid()) return std::nullopt;
-  std::string text(kMetaBytesMax, '\0');
-  const ssize_t size = ::pread(file.get(), text.data(), text.size(), 0);
-  if (size < 0) return std::nullopt;
-  text.resize(size_t(size));
-  return text;
-}
-
 // Not by a temporary: nothing looks for this name before the object's file has its own.
 S3Status write_small_file(int folder_fd, const std::string& name, const std::string& text) {
   const UniqueFd file(::openat(folder_fd, name.c_str(),
@@ -72,15 +61,6 @@ S3Status write_small_file(int folder_fd, const std::string& name, const std::str
   return Ok{};
 }
 
-bool has_entries(int folder_fd) {
-  DIR* const stream = ::fdopendir(::openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (stream == nullptr) return true;
-  size_t count = 0;
-  while (count < 3 && ::readdir(stream) != nullptr) ++count;
-  ::closedir(stream);
-  return count > 2;  // "." and ".."
-}
-
 }  // namespace
 
 FileStamp stamp_of(const struct stat& info) {
@@ -89,7 +69,7 @@ FileStamp stamp_of(const struct stat& info) {
 }
 
 MetaStore::MetaStore(UniqueFd folder, Place place)
-    : folder_(std::move(folder)), place_(place), has_files_(has_entries(folder_.get())) {}
+    : folder_(std::move(folder)), place_(place), has_files_(!names_in(folder_.get()).empty()) {}
 
 S3Result<FileStamp> MetaStore::attach(int fd, const ObjectMeta& meta) {
   const timespec time = next_stamp();
@@ -112,7 +92,8 @@ S3Result<FileStamp> MetaStore::attach(int fd, const ObjectMeta& meta) {
 std::optional<ObjectMeta> MetaStore::find(int fd, const FileStamp& stamp) const {
   std::optional<std::string> text;
   if (place_ == Place::kAttributeOrFile) text = read_attribute(fd);
-  if (!text && has_files_) text = read_small_file(folder_.get(), file_name_of(stamp));
+  if (!text && has_files_)
+    text = read_small_file(folder_.get(), file_name_of(stamp), kMetaBytesMax);
   if (!text) return std::nullopt;
   auto stamped = decode_meta(*text);
   // The inode is not compared: an attribute that moved with a whole copy still fits its content.

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "gateway/folders.h"
 #include "gateway/temp_file.h"
 #include "net/encoding.h"
 
@@ -15,14 +16,6 @@ namespace yard::gateway {
 namespace {
 
 constexpr const char* kFileName = "notification.xml";
-
-S3Result<std::string> read_small(int fd, const std::string& name) {
-  std::string text(kXmlBytesMax, '\0');
-  const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
-  if (size < 0) return s3_errno(name, errno);
-  text.resize(size_t(size));
-  return text;
-}
 
 }  // namespace
 
@@ -41,11 +34,10 @@ S3Result<std::vector<NotificationRule>> Notifications::rules(const std::string& 
   if (const auto found = rules_.find(bucket); found != rules_.end()) return found->second;
   const std::string path = bucket + "/" + kFileName;
   std::vector<NotificationRule> rules;
-  const UniqueFd file(::openat(settings_fd_, path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!file.valid() && errno != ENOENT) return s3_errno(path, errno);
-  if (file.valid()) {
-    YARD_ASSIGN(const std::string text, read_small(file.get(), path));
-    YARD_ASSIGN(rules, read_notification_rules(text));
+  const auto text = read_small_file(settings_fd_, path, kXmlBytesMax);
+  if (!text && errno != ENOENT) return s3_errno(path, errno);
+  if (text) {
+    YARD_ASSIGN(rules, read_notification_rules(*text));
   }
   rules_[bucket] = rules;
   return rules;

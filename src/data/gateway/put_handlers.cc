@@ -7,21 +7,6 @@
 namespace yard::gateway {
 namespace {
 
-Precondition write_conditions(const Call& call) {
-  return [&call](const ObjectFile* existing) {
-    if (existing == nullptr) return check_write_conditions(call.headers(), nullptr);
-    const ObjectVersion version{existing->meta.etag, existing->modified()};
-    return check_write_conditions(call.headers(), &version);
-  };
-}
-
-// Refuses at once what would be refused at the end of a long body.
-S3Status check_early(const Call& call, const Bucket& bucket) {
-  if (!call.header("if-match") && !call.header("if-none-match")) return Ok{};
-  const auto existing = bucket.open(call.route.key);
-  return write_conditions(call)(existing ? &*existing : nullptr);
-}
-
 S3Result<bool> remove_and_tell(Call& call, Bucket& bucket, const std::string& key,
                                const Precondition& precondition) {
   YARD_ASSIGN(const bool was_there, bucket.remove(key, precondition));
@@ -42,6 +27,21 @@ S3Status delete_one(Call& call, Bucket& bucket, const DeleteRequest::Object& obj
 }
 
 }  // namespace
+
+Precondition write_conditions(const Call& call) {
+  return [&call](const ObjectFile* existing) {
+    if (existing == nullptr) return check_write_conditions(call.headers(), nullptr);
+    const ObjectVersion version{existing->meta.etag, existing->modified()};
+    return check_write_conditions(call.headers(), &version);
+  };
+}
+
+// Refuses at once what would be refused at the end of a long body.
+S3Status check_early(const Call& call, const Bucket& bucket) {
+  if (!call.header("if-match") && !call.header("if-none-match")) return Ok{};
+  const auto existing = bucket.open(call.route.key);
+  return write_conditions(call)(existing ? &*existing : nullptr);
+}
 
 S3Result<BodyDigests> receive(BodyReader& body, TempFile& file, ChecksumAlgorithm algorithm) {
   if (body.size_bytes() > kPutBytesMax)
@@ -65,9 +65,7 @@ S3Status put_object(Call& call) {
   meta.etag = hex_encode(bytes_of(digests.md5));
   meta.checksum =
       ObjectChecksum{algorithm, ChecksumType::kFullObject, base64_encode(bytes_of(digests.wanted))};
-  YARD_TRY(call.services.root->meta().attach(file.fd(), meta));
-  YARD_TRY(file.sync());
-  YARD_TRY(bucket.commit(std::move(file), call.route.key, write_conditions(call)));
+  YARD_TRY(bucket.store(std::move(file), meta, call.route.key, write_conditions(call)));
   tell(call, "ObjectCreated:Put", call.route.key, digests.size_bytes, meta.etag);
   call.response.headers().set("ETag", quoted(meta.etag));
   set_checksum_headers(call.response.headers(), *meta.checksum);

@@ -1,6 +1,5 @@
 #include "gateway/root.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -11,7 +10,7 @@
 #include <functional>
 #include <tuple>
 
-#include "base/log.h"
+#include "gateway/folders.h"
 
 namespace yard::gateway {
 namespace {
@@ -32,38 +31,6 @@ Result<UniqueFd> make_folder(int parent_fd, const char* name, const std::string&
   UniqueFd folder(::openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder.valid()) return errno_error(path, errno);
   return folder;
-}
-
-std::vector<std::string> names_in(int folder_fd) {
-  std::vector<std::string> names;
-  DIR* const stream = ::fdopendir(::openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (stream == nullptr) return names;
-  while (const dirent* entry = ::readdir(stream)) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
-  ::closedir(stream);
-  return names;
-}
-
-// Leaves errno when something in it is no folder; then it is still there, perhaps emptier.
-bool remove_empty_folders(int parent_fd, const char* name) {
-  if (::unlinkat(parent_fd, name, AT_REMOVEDIR) == 0) return true;
-  if (errno != ENOTEMPTY && errno != EEXIST) return false;
-  const UniqueFd folder(::openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!folder.valid()) return false;
-  for (const std::string& inner : names_in(folder.get()))
-    if (!remove_empty_folders(folder.get(), inner.c_str())) return false;
-  return ::unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
-}
-
-// The folder and everything in it; as far as it goes.
-void remove_tree(int parent_fd, const char* name) {
-  if (::unlinkat(parent_fd, name, 0) == 0 || errno == ENOENT) return;
-  const UniqueFd folder(::openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!folder.valid()) return;
-  for (const std::string& inner : names_in(folder.get())) remove_tree(folder.get(), inner.c_str());
-  ::unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
 std::chrono::system_clock::time_point birth_of(int parent_fd, const char* name) {

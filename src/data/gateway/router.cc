@@ -45,15 +45,6 @@ std::string_view without_port(std::string_view host) {
   return colon == host.npos || host.ends_with(']') ? host : host.substr(0, colon);
 }
 
-// The bucket named by the host; nothing for a host that names none.
-std::optional<std::string_view> bucket_of_host(std::string_view host, std::string_view domain) {
-  host = without_port(host);
-  if (domain.empty() || host.size() <= domain.size() + 1) return std::nullopt;
-  const size_t dot = host.size() - domain.size() - 1;
-  if (host[dot] != '.' || !equals_ignoring_case(host.substr(dot + 1), domain)) return std::nullopt;
-  return host.substr(0, dot);
-}
-
 S3Result<Place> place_of(const RoutableRequest& request, std::string_view domain) {
   std::string_view path = request.raw_path;
   if (!path.starts_with('/')) return s3::kInvalidUri;
@@ -128,6 +119,14 @@ S3Result<Operation> object_operation(std::string_view method, Route& route, bool
 }
 
 }  // namespace
+
+std::optional<std::string_view> bucket_of_host(std::string_view host, std::string_view domain) {
+  host = without_port(host);
+  if (domain.empty() || host.size() <= domain.size() + 1) return std::nullopt;
+  const size_t dot = host.size() - domain.size() - 1;
+  if (host[dot] != '.' || !equals_ignoring_case(host.substr(dot + 1), domain)) return std::nullopt;
+  return host.substr(0, dot);
+}
 
 std::optional<std::string_view> Route::parameter(std::string_view name) const {
   const auto found = std::ranges::find(query, name, &QueryPair::name);

@@ -60,6 +60,9 @@ struct Route {
   bool has(std::string_view name) const { return parameter(name).has_value(); }
 };
 
+// The bucket named by a host BUCKET.domain; nothing for a host that names none.
+std::optional<std::string_view> bucket_of_host(std::string_view host, std::string_view domain);
+
 // domain: hosts BUCKET.domain are buckets; empty: none. Errors: InvalidURI, KeyTooLongError,
 // MethodNotAllowed, NotImplemented for what S3 knows and we do not.
 S3Result<Route> route(const RoutableRequest& request, std::string_view domain);

@@ -1,30 +1,191 @@
-#include "gateway/handlers_internal.h"
+// Multipart uploads, but for the copying of parts.
+#include <charconv>
+
+#include "gateway/keep_alive_internal.h"
+#include "net/encoding.h"
 
 namespace yard::gateway {
+namespace {
 
-S3Status copy_object(Call&) {
-  return s3::kNotImplemented;
+S3Result<ChecksumType> checksum_type_of(std::string_view named, ChecksumAlgorithm algorithm,
+                                        bool names_algorithm) {
+  const bool joins = is_crc(algorithm);
+  if (named.empty())
+    return names_algorithm && algorithm != ChecksumAlgorithm::kCrc64Nvme
+               ? ChecksumType::kComposite
+               : ChecksumType::kFullObject;
+  if (named == "COMPOSITE" && algorithm != ChecksumAlgorithm::kCrc64Nvme)
+    return ChecksumType::kComposite;
+  if (named == "FULL_OBJECT" && joins) return ChecksumType::kFullObject;
+  return S3Error(s3::kInvalidRequest,
+                 "The " + std::string(named) + " checksum type cannot be used with the " +
+                     std::string(to_string(algorithm)) + " checksum algorithm.");
 }
-S3Status create_upload(Call&) {
-  return s3::kNotImplemented;
+
+// What CompleteMultipartUpload says of the whole object in its headers.
+S3Status check_object_headers(const Headers& headers, const Assembly& assembly) {
+  for (const auto& [name, value] : headers) {
+    const auto algorithm = checksum_of_header(name);
+    if (!algorithm || *algorithm == ChecksumAlgorithm::kMd5) continue;
+    if (*algorithm != assembly.checksum.algorithm)
+      return S3Error(s3::kInvalidRequest,
+                     "The upload was created using another checksum algorithm.");
+    // A composite may come without its "-N".
+    if (value != assembly.checksum.base64 &&
+        value != assembly.checksum.base64.substr(0, assembly.checksum.base64.find('-')))
+      return s3::kBadDigest;
+  }
+  if (const auto type = headers.find("x-amz-checksum-type"))
+    if (*type != to_string(assembly.checksum.type))
+      return S3Error(s3::kInvalidRequest, "The upload was created using another checksum type.");
+  if (const auto size = headers.find("x-amz-mp-object-size"))
+    if (*size != std::to_string(assembly.size_bytes))
+      return S3Error(s3::kInvalidRequest, "The object's size is not the x-amz-mp-object-size.");
+  return Ok{};
 }
-S3Status upload_part(Call&) {
-  return s3::kNotImplemented;
+
+std::string element_of(ChecksumAlgorithm algorithm) {
+  return "Checksum" + std::string(to_string(algorithm));
 }
-S3Status upload_part_copy(Call&) {
-  return s3::kNotImplemented;
+
+std::string location_of(const Call& call) {
+  return std::string(call.request.is_tls() ? "https://" : "http://") +
+         std::string(call.header("host").value_or("")) + "/" + call.route.bucket + "/" +
+         percent_encode_path(call.route.key);
 }
-S3Status complete_upload(Call&) {
-  return s3::kNotImplemented;
+
+}  // namespace
+
+S3Result<UploadInfo> upload_of(const Call& call) {
+  return call.services.uploads.find(call.route.bucket, call.route.key,
+                                    call.route.parameter("uploadId").value_or(""));
 }
-S3Status abort_upload(Call&) {
-  return s3::kNotImplemented;
+
+S3Result<uint32_t> part_number_of(const Route& route) {
+  const std::string_view text = route.parameter("partNumber").value_or("");
+  uint32_t number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed == std::errc{} && end == text.data() + text.size() && number >= 1 &&
+      number <= kPartCountMax)
+    return number;
+  return S3Error(s3::kInvalidArgument,
+                 "Part number must be an integer between 1 and 10000, inclusive")
+      .with("ArgumentName", "partNumber")
+      .with("ArgumentValue", std::string(text));
 }
-S3Status list_parts(Call&) {
-  return s3::kNotImplemented;
+
+S3Status create_upload(Call& call) {
+  YARD_TRY(check_storage_headers(call.headers()));
+  YARD_TRY(call.bucket());
+  UploadInfo upload{
+      .bucket = call.route.bucket, .key = call.route.key, .begun = call.services.clock.wall_now()};
+  YARD_ASSIGN(upload.meta, meta_of_request(call.headers()));
+  const auto named = call.header("x-amz-checksum-algorithm");
+  if (named) {
+    const auto algorithm = parse_checksum_algorithm(*named);
+    if (!algorithm || *algorithm == ChecksumAlgorithm::kMd5)
+      return S3Error(s3::kInvalidRequest, "Checksum algorithm provided is unsupported.");
+    upload.algorithm = *algorithm;
+    upload.names_algorithm = true;
+  }
+  YARD_ASSIGN(upload.checksum_type,
+              checksum_type_of(call.header("x-amz-checksum-type").value_or(""), upload.algorithm,
+                               upload.names_algorithm));
+  YARD_ASSIGN(upload, call.services.uploads.begin(std::move(upload)));
+  if (upload.names_algorithm) {
+    call.response.headers().set("x-amz-checksum-algorithm", to_string(upload.algorithm));
+    call.response.headers().set("x-amz-checksum-type", to_string(upload.checksum_type));
+  }
+  XmlWriter xml("InitiateMultipartUploadResult");
+  xml.text("Bucket", upload.bucket).text("Key", upload.key).text("UploadId", upload.id);
+  return send_xml(call, std::move(xml));
 }
-S3Status list_uploads(Call&) {
-  return s3::kNotImplemented;
+
+S3Status upload_part(Call& call) {
+  YARD_TRY(check_storage_headers(call.headers()));
+  YARD_TRY(call.bucket());
+  YARD_ASSIGN(const uint32_t number, part_number_of(call.route));
+  YARD_ASSIGN(const UploadInfo upload, upload_of(call));
+  YARD_ASSIGN(BodyReader body, BodyReader::open(call.request, call.verified));
+  const auto claimed = body.claimed_algorithm();
+  if (upload.names_algorithm && claimed && *claimed != upload.algorithm)
+    return S3Error(s3::kInvalidRequest,
+                   "Checksum Type mismatch occurred, expected checksum Type: " +
+                       std::string(to_string(upload.algorithm)) +
+                       ", actual checksum Type: " + std::string(to_string(*claimed)));
+  YARD_ASSIGN(TempFile file, call.services.root->make_temp_file());
+  YARD_ASSIGN(const BodyDigests digests, receive(body, file, upload.algorithm));
+  YARD_TRY(call.services.uploads.put_part(upload, number, std::move(file), digests));
+  Headers& headers = call.response.headers();
+  headers.set("ETag", quoted(hex_encode(bytes_of(digests.md5))));
+  headers.set(checksum_header(upload.algorithm), base64_encode(bytes_of(digests.wanted)));
+  return send_empty(call, 200);
+}
+
+S3Status complete_upload(Call& call) {
+  YARD_ASSIGN(Bucket bucket, call.bucket());
+  YARD_ASSIGN(const UploadInfo upload, upload_of(call));
+  YARD_ASSIGN(BodyReader body,
+              BodyReader::open(call.request, call.verified, BodyReader::Checksums::kOfObject));
+  YARD_ASSIGN(const std::string document, body.read_all(kXmlBytesMax));
+  YARD_ASSIGN(const auto wanted, read_complete_request(document));
+  YARD_ASSIGN(const auto uploaded, call.services.uploads.parts(upload));
+  YARD_ASSIGN(const Assembly assembly, plan_assembly(upload, uploaded, wanted));
+  YARD_TRY(check_object_headers(call.headers(), assembly));
+  YARD_TRY(check_early(call, bucket));
+  KeepAlive keep_alive(call);
+  const S3Status completed = call.services.uploads.complete(
+      upload, assembly, bucket, write_conditions(call), [&] { keep_alive.tick(); });
+  if (!completed) return keep_alive.finish(completed.error());
+  tell(call, "ObjectCreated:CompleteMultipartUpload", upload.key, assembly.size_bytes,
+       assembly.etag);
+  XmlWriter xml("CompleteMultipartUploadResult");
+  xml.text("Location", location_of(call)).text("Bucket", upload.bucket).text("Key", upload.key);
+  xml.text("ETag", quoted(assembly.etag));
+  xml.text(element_of(assembly.checksum.algorithm), assembly.checksum.base64);
+  xml.text("ChecksumType", to_string(assembly.checksum.type));
+  return keep_alive.finish(std::move(xml));
+}
+
+S3Status abort_upload(Call& call) {
+  YARD_TRY(call.bucket());
+  YARD_ASSIGN(const UploadInfo upload, upload_of(call));
+  YARD_TRY(call.services.uploads.abort(upload));
+  return send_empty(call, 204);
+}
+
+S3Status list_parts(Call& call) {
+  YARD_TRY(call.bucket());
+  YARD_ASSIGN(const UploadInfo upload, upload_of(call));
+  YARD_ASSIGN(const uint32_t count_max, count_parameter(call.route, "max-parts", 1000));
+  YARD_ASSIGN(const uint32_t after,
+              count_parameter(call.route, "part-number-marker", kPartCountMax, 0));
+  YARD_ASSIGN(const auto parts, call.services.uploads.parts(upload));
+  XmlWriter xml("ListPartsResult");
+  xml.text("Bucket", upload.bucket).text("Key", upload.key).text("UploadId", upload.id);
+  write_principal(xml, "Initiator");
+  write_principal(xml, "Owner");
+  xml.text("StorageClass", "STANDARD").number("PartNumberMarker", after);
+  if (upload.names_algorithm)
+    xml.text("ChecksumAlgorithm", to_string(upload.algorithm))
+        .text("ChecksumType", to_string(upload.checksum_type));
+  uint32_t count = 0;
+  uint32_t last = after;
+  bool is_truncated = false;
+  for (const PartInfo& part : parts) {
+    if (part.number <= after) continue;
+    is_truncated = count == count_max;
+    if (is_truncated) break;
+    xml.open("Part").number("PartNumber", part.number);
+    xml.text("LastModified", format_time(part.modified)).text("ETag", quoted(part.etag));
+    xml.number("Size", part.size_bytes);
+    xml.text(element_of(upload.algorithm), base64_encode(bytes_of(part.digest))).close();
+    last = part.number;
+    ++count;
+  }
+  if (is_truncated) xml.number("NextPartNumberMarker", last);
+  xml.number("MaxParts", count_max).flag("IsTruncated", is_truncated);
+  return send_xml(call, std::move(xml));
 }
 
 }  // namespace yard::gateway

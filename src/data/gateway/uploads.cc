@@ -1,0 +1,347 @@
+#include "gateway/uploads.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+
+#include "base/ids.h"
+#include "gateway/folders.h"
+#include "net/encoding.h"
+#include "net/uri.h"
+
+namespace yard::gateway {
+namespace {
+
+constexpr const char* kUploadFile = "upload";
+constexpr size_t kIdBytes = 40;
+constexpr uint64_t kStepBytes = 64 << 20;
+constexpr size_t kUploadFileBytesMax = 1 << 20;
+constexpr S3ErrorKind kOperationAborted{
+    "OperationAborted", 409,
+    "A conflicting conditional operation is currently in progress against this resource. Try "
+    "again."};
+
+std::string read_boot_id() {
+  auto text = read_file("/proc/sys/kernel/random/boot_id");
+  return text ? text->substr(0, text->find('\n')) : "unknown";
+}
+
+bool is_id(std::string_view text) {
+  return text.size() == kIdBytes && std::ranges::all_of(text, [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+         });
+}
+
+std::string part_name(uint32_t number) {
+  return fmt::format("{:05}", number);
+}
+
+std::optional<uint32_t> part_number(std::string_view name) {
+  uint32_t number = 0;
+  const auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (failed != std::errc{} || end != name.data() + name.size() || name.size() != 5)
+    return std::nullopt;
+  return number;
+}
+
+// A file of two lines: what is uploaded, and the object's metadata as object_meta.h has it.
+std::string encode_upload(const UploadInfo& upload) {
+  const auto begun = std::chrono::floor<std::chrono::milliseconds>(upload.begun);
+  StampedMeta stamped{upload.meta, {}};
+  stamped.meta.etag = "none";
+  return format_query({{"bucket", upload.bucket},
+                       {"key", upload.key},
+                       {"begun_ms", std::to_string(begun.time_since_epoch().count())},
+                       {"algorithm", std::string(to_string(upload.algorithm))},
+                       {"type", std::string(to_string(upload.checksum_type))},
+                       {"named", upload.names_algorithm ? "1" : "0"}}) +
+         "\n" + encode_meta(stamped) + "\n";
+}
+
+std::optional<UploadInfo> decode_upload(std::string id, std::string_view text) {
+  const size_t line = text.find('\n');
+  if (line == text.npos || !text.ends_with('\n')) return std::nullopt;
+  const auto pairs = parse_query(text.substr(0, line));
+  auto stamped = decode_meta(text.substr(line + 1, text.size() - line - 2));
+  if (!pairs || pairs->size() != 6 || !stamped) return std::nullopt;
+  const auto value = [&](size_t index) -> const std::string& { return (*pairs)[index].value; };
+  const auto algorithm = parse_checksum_algorithm(value(3));
+  int64_t begun_ms = 0;
+  std::from_chars(value(2).data(), value(2).data() + value(2).size(), begun_ms);
+  if (!algorithm) return std::nullopt;
+  stamped->meta.etag.clear();
+  return UploadInfo{
+      .id = std::move(id),
+      .bucket = value(0),
+      .key = value(1),
+      .begun = std::chrono::system_clock::time_point(std::chrono::milliseconds(begun_ms)),
+      .meta = std::move(stamped->meta),
+      .algorithm = *algorithm,
+      .checksum_type = value(4) == to_string(ChecksumType::kFullObject) ? ChecksumType::kFullObject
+                                                                        : ChecksumType::kComposite,
+      .names_algorithm = value(5) == "1"};
+}
+
+S3Error invalid_part(const UploadInfo& upload, const CompletedPart& wanted) {
+  return S3Error(s3::kInvalidPart)
+      .with("UploadId", upload.id)
+      .with("PartNumber", std::to_string(wanted.number))
+      .with("ETag", wanted.etag);
+}
+
+bool is_wanted(const UploadInfo& upload, const PartInfo& part, const CompletedPart& wanted) {
+  if (part.etag != wanted.etag) return false;
+  if (!wanted.checksum || wanted.checksum->first != upload.algorithm) return true;
+  return base64_decode(wanted.checksum->second) == part.digest;
+}
+
+ObjectChecksum checksum_of(const UploadInfo& upload, const std::vector<PartInfo>& parts) {
+  if (upload.checksum_type == ChecksumType::kComposite) {
+    Checksum checksum(upload.algorithm);
+    for (const PartInfo& part : parts) checksum.update(bytes_of(part.digest));
+    return {upload.algorithm, ChecksumType::kComposite,
+            fmt::format("{}-{}", checksum.base64(), parts.size())};
+  }
+  std::string whole = parts.front().digest;
+  for (size_t i = 1; i < parts.size(); ++i)
+    whole = combine_crc_digests(upload.algorithm, whole, parts[i].digest, parts[i].size_bytes);
+  return {upload.algorithm, ChecksumType::kFullObject, base64_encode(bytes_of(whole))};
+}
+
+std::string etag_of_parts(const std::vector<PartInfo>& parts) {
+  Checksum md5(ChecksumAlgorithm::kMd5);
+  for (const PartInfo& part : parts) md5.update(bytes_of(hex_decode(part.etag).value_or("")));
+  return fmt::format("{}-{}", md5.hex(), parts.size());
+}
+
+}  // namespace
+
+S3Result<Assembly> plan_assembly(const UploadInfo& upload, const std::vector<PartInfo>& uploaded,
+                                 const std::vector<CompletedPart>& wanted) {
+  if (wanted.empty() || wanted.size() > kPartCountMax) return s3::kMalformedXml;
+  const auto is_out_of_order = [](const CompletedPart& a, const CompletedPart& b) {
+    return a.number >= b.number;
+  };
+  if (std::ranges::adjacent_find(wanted, is_out_of_order) != wanted.end())
+    return s3::kInvalidPartOrder;
+  Assembly assembly;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto found = std::ranges::lower_bound(uploaded, wanted[i].number, {}, &PartInfo::number);
+    if (found == uploaded.end() || found->number != wanted[i].number ||
+        !is_wanted(upload, *found, wanted[i]))
+      return invalid_part(upload, wanted[i]);
+    if (i + 1 < wanted.size() && found->size_bytes < kPartBytesMin)
+      return S3Error(s3::kEntityTooSmall)
+          .with("ProposedSize", std::to_string(found->size_bytes))
+          .with("MinSizeAllowed", std::to_string(kPartBytesMin))
+          .with("PartNumber", std::to_string(found->number))
+          .with("ETag", found->etag);
+    assembly.size_bytes += found->size_bytes;
+    assembly.parts.push_back(*found);
+  }
+  if (assembly.size_bytes > kObjectBytesMax) return s3::kEntityTooLarge;
+  assembly.etag = etag_of_parts(assembly.parts);
+  assembly.checksum = checksum_of(upload, assembly.parts);
+  return assembly;
+}
+
+// Marks an upload as ending for as long as it lives, unless another did.
+class Uploads::Ending {
+ public:
+  Ending(Uploads& uploads, const std::string& id) : uploads_(uploads), id_(id) {
+    const std::scoped_lock lock(uploads_.mutex_);
+    is_ours_ = uploads_.ending_.insert(id_).second;
+  }
+  ~Ending() {
+    if (!is_ours_) return;
+    const std::scoped_lock lock(uploads_.mutex_);
+    uploads_.ending_.erase(id_);
+  }
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+  bool is_ours() const { return is_ours_; }
+
+ private:
+  Uploads& uploads_;
+  const std::string id_;
+  bool is_ours_ = false;
+};
+
+Uploads::Uploads(Root& root) : root_(root), boot_id_(read_boot_id()) {
+  // What was killed while it began or ended an upload left a folder that is none.
+  for (const std::string& id : names_in(root_.uploads().get())) {
+    auto upload = read_upload(id);
+    if (!upload && upload.error().code == s3::kNoSuchUpload.code)
+      remove_tree(root_.uploads().get(), id.c_str());
+  }
+}
+
+S3Result<UploadInfo> Uploads::begin(UploadInfo upload) {
+  upload.id = random_name(kIdBytes);
+  const std::string text = encode_upload(upload);
+  const std::string& id = upload.id;
+  // An upload only once it has the file.
+  if (::mkdirat(root_.uploads().get(), id.c_str(), 0700) != 0) return s3_errno("an upload", errno);
+  YARD_ASSIGN(const UniqueFd folder, open_folder(id));
+  YARD_ASSIGN(TempFile file, root_.make_temp_file());
+  YARD_TRY(file.write(bytes_of(text)));
+  YARD_TRY(file.sync());
+  if (!file.rename_to(folder.get(), kUploadFile, TempFile::Existing::kReplaced))
+    return s3_errno("an upload", errno);
+  YARD_TRY(sync_folder(folder.get()));
+  YARD_TRY(sync_folder(root_.uploads().get()));
+  return upload;
+}
+
+S3Result<UniqueFd> Uploads::open_folder(std::string_view id) const {
+  if (!is_id(id)) return s3::kNoSuchUpload;
+  UniqueFd folder(::openat(root_.uploads().get(), std::string(id).c_str(),
+                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (folder.valid()) return folder;
+  if (errno == ENOENT) return s3::kNoSuchUpload;
+  return s3_errno("an upload", errno);
+}
+
+S3Result<UploadInfo> Uploads::read_upload(const std::string& id) const {
+  YARD_ASSIGN(const UniqueFd folder, open_folder(id));
+  const auto text = read_small_file(folder.get(), kUploadFile, kUploadFileBytesMax);
+  if (!text && errno != ENOENT) return s3_errno("an upload", errno);
+  auto upload = text ? decode_upload(id, *text) : std::nullopt;
+  if (!upload) return s3::kNoSuchUpload;
+  return *std::move(upload);
+}
+
+S3Result<UploadInfo> Uploads::find(std::string_view bucket, std::string_view key,
+                                   std::string_view id) const {
+  YARD_ASSIGN(UploadInfo upload, read_upload(std::string(id)));
+  if (upload.bucket != bucket || upload.key != key) return s3::kNoSuchUpload;
+  return upload;
+}
+
+S3Result<std::vector<UploadInfo>> Uploads::list(std::string_view bucket) const {
+  std::vector<UploadInfo> uploads;
+  for (const std::string& id : names_in(root_.uploads().get())) {
+    auto upload = read_upload(id);
+    if (upload && upload->bucket == bucket) uploads.push_back(*std::move(upload));
+  }
+  std::ranges::sort(uploads, [](const UploadInfo& a, const UploadInfo& b) {
+    return std::tie(a.key, a.begun, a.id) < std::tie(b.key, b.begun, b.id);
+  });
+  return uploads;
+}
+
+S3Status Uploads::put_part(const UploadInfo& upload, uint32_t number, TempFile file,
+                           const BodyDigests& digests) {
+  YARD_ASSIGN(const UniqueFd folder, open_folder(upload.id));
+  ObjectMeta meta;
+  meta.etag = hex_encode(bytes_of(digests.md5));
+  meta.user = {{"boot", boot_id_}};
+  meta.checksum = ObjectChecksum{upload.algorithm, ChecksumType::kFullObject,
+                                 base64_encode(bytes_of(digests.wanted))};
+  // The disk may begin now with what completing will wait for.
+  ::sync_file_range(file.fd(), 0, 0, SYNC_FILE_RANGE_WRITE);
+  YARD_TRY(root_.meta().attach(file.fd(), meta));
+  if (file.rename_to(folder.get(), part_name(number), TempFile::Existing::kReplaced)) return Ok{};
+  if (errno == ENOENT) return s3::kNoSuchUpload;
+  return s3_errno("a part", errno);
+}
+
+S3Result<std::optional<PartInfo>> Uploads::read_part(const UploadInfo& upload,
+                                                     const UniqueFd& folder,
+                                                     const std::string& name) const {
+  const auto number = part_number(name);
+  if (!number) return std::optional<PartInfo>();
+  const UniqueFd file(::openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info = {};
+  if (!file.valid() || ::fstat(file.get(), &info) != 0) {
+    if (errno == ENOENT) return std::optional<PartInfo>();
+    return s3_errno("a part", errno);
+  }
+  const auto meta = root_.meta().find(file.get(), stamp_of(info));
+  const bool is_of_this_boot = meta && meta->user == HeaderList{{"boot", boot_id_}};
+  if (!is_of_this_boot || !meta->checksum || meta->checksum->algorithm != upload.algorithm)
+    return std::optional<PartInfo>();
+  using namespace std::chrono;
+  return std::optional(PartInfo{.number = *number,
+                                .size_bytes = uint64_t(info.st_size),
+                                .etag = meta->etag,
+                                .digest = base64_decode(meta->checksum->base64).value_or(""),
+                                .modified = system_clock::from_time_t(info.st_mtim.tv_sec)});
+}
+
+S3Result<std::vector<PartInfo>> Uploads::parts(const UploadInfo& upload) const {
+  YARD_ASSIGN(const UniqueFd folder, open_folder(upload.id));
+  std::vector<PartInfo> parts;
+  for (const std::string& name : names_in(folder.get())) {
+    YARD_ASSIGN(const auto part, read_part(upload, folder, name));
+    if (part) parts.push_back(*part);
+  }
+  std::ranges::sort(parts, {}, &PartInfo::number);
+  return parts;
+}
+
+S3Status Uploads::complete(const UploadInfo& upload, const Assembly& assembly, Bucket& bucket,
+                           const Precondition& precondition,
+                           const std::function<void()>& progress) {
+  const Ending ending(*this, upload.id);
+  if (!ending.is_ours()) return kOperationAborted;
+  YARD_ASSIGN(const UniqueFd folder, open_folder(upload.id));
+  YARD_ASSIGN(TempFile file, root_.make_temp_file());
+  YARD_TRY(file.reserve(assembly.size_bytes));
+  uint64_t at = 0;
+  for (const PartInfo& part : assembly.parts) {
+    const UniqueFd from(
+        ::openat(folder.get(), part_name(part.number).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (!from.valid()) return s3_errno("a part", errno);
+    // It may have been uploaded again since the plan was made.
+    YARD_ASSIGN(const auto now, read_part(upload, folder, part_name(part.number)));
+    if (!now || now->etag != part.etag || now->size_bytes != part.size_bytes)
+      return s3::kInvalidPart;
+    for (uint64_t offset = 0; offset < part.size_bytes; offset += kStepBytes) {
+      const uint64_t length = std::min(kStepBytes, part.size_bytes - offset);
+      YARD_TRY(file.append(from.get(), offset, length));
+      ::sync_file_range(file.fd(), off_t(at), off_t(length), SYNC_FILE_RANGE_WRITE);
+      at += length;
+      progress();
+    }
+  }
+  ObjectMeta meta = upload.meta;
+  meta.etag = assembly.etag;
+  meta.checksum = assembly.checksum;
+  for (const PartInfo& part : assembly.parts) meta.part_sizes_bytes.push_back(part.size_bytes);
+  YARD_TRY(bucket.store(std::move(file), meta, upload.key, precondition));
+  remove(upload.id);
+  return Ok{};
+}
+
+S3Status Uploads::abort(const UploadInfo& upload) {
+  const Ending ending(*this, upload.id);
+  if (!ending.is_ours()) return kOperationAborted;
+  remove(upload.id);
+  return Ok{};
+}
+
+void Uploads::remove(const std::string& id) {
+  // First what makes it an upload, so that no listing finds half of one.
+  if (auto folder = open_folder(id)) {
+    ::unlinkat(folder->get(), kUploadFile, 0);
+    for (const std::string& name : names_in(folder->get())) {
+      struct stat info = {};
+      if (::fstatat(folder->get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0)
+        root_.meta().forget(stamp_of(info));
+    }
+  }
+  remove_tree(root_.uploads().get(), id.c_str());
+}
+
+void Uploads::abort_all(std::string_view bucket) {
+  const auto uploads = list(bucket);
+  if (!uploads) return;
+  for (const UploadInfo& upload : *uploads) (void)abort(upload);
+}
+
+}  // namespace yard::gateway
