@@ -78,6 +78,8 @@ class ShareEncoder {
     if (range.count() == 0) return Ok{};
     YARD_ASSIGN(auto loader, samples_.one_by_one(options_.resolution, range.begin));
     for (int64_t begin = range.begin; begin < range.end; begin += kBlockSize) {
+      // The loader, faster than we are, always has a sample ready and never looks.
+      if (stop.stopped()) return Error{Code::kCancelled, "encoding samples was stopped"};
       const int64_t count = std::min(kBlockSize, range.end - begin);
       YARD_ASSIGN(const Block block, read_block(*loader, count, stop));
       put(block, begin, out);

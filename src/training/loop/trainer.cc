@@ -93,14 +93,15 @@ class Run {
     if (!stage().cache_latents)
       return context_.samples->steps(stage(), seed, context_.place(), state_.position, tokenizer,
                                      context_.token_count());
-    YARD_ASSIGN(LatentCache cache,
-                encode_samples(*context_.networks, *context_.samples, tokenizer,
-                               {.resolution = stage().resolution,
-                                .size_bytes_max = recipe_.data.latent_cache_bytes,
-                                .token_count = context_.token_count(),
-                                .bf16 = context_.bf16()},
-                               group_, stop_));
-    return cached_steps(std::move(cache), stage(), seed, context_.place(), state_.position);
+    auto cache = encode_samples(*context_.networks, *context_.samples, tokenizer,
+                                {.resolution = stage().resolution,
+                                 .size_bytes_max = recipe_.data.latent_cache_bytes,
+                                 .token_count = context_.token_count(),
+                                 .bf16 = context_.bf16()},
+                                group_, stop_);
+    if (!cache && cache.error().code == Code::kCancelled) YARD_TRY(wait_and_stop());
+    if (!cache) return std::move(cache).error();
+    return cached_steps(*std::move(cache), stage(), seed, context_.place(), state_.position);
   }
 
   Status run_stage() {
