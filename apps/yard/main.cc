@@ -28,11 +28,14 @@ int run(int argc, char** argv) {
   CLI::App app{"trainyard: train foundation models on machines you own", "yard"};
   app.require_subcommand(1);
   app.set_version_flag("--version", "yard 0.1.0");
+  yard::app::add_storage_read_commands(app, context);
+  yard::app::add_storage_copy_commands(app, context);
   yard::app::add_shards_commands(app, context);
   yard::app::add_prep_commands(app, context);
   yard::app::add_job_commands(app, context);
   yard::app::add_s3_commands(app, context);
   yard::app::add_report_command(app, context);
+  yard::app::add_completion_command(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

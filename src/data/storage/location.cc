@@ -7,7 +7,10 @@ namespace yard::storage {
 Result<std::shared_ptr<S3Service>> Opener::s3() {
   const std::lock_guard lock(mutex_);
   if (!service_) {
-    YARD_ASSIGN(service_, S3Service::open(s3_options_));
+    YARD_ASSIGN(std::shared_ptr<S3Service> service, S3Service::open(s3_options_));
+    // Once and now, not with each of a thousand objects.
+    YARD_TRY(service->check_credentials());
+    service_ = std::move(service);
   }
   return service_;
 }

@@ -38,24 +38,6 @@ std::optional<std::string> percent_decoded(std::string_view text) {
   return decoded;
 }
 
-// The path that a path or file:// URL (RFC 8089) means.
-Result<std::string> path_of_url(std::string_view url) {
-  const size_t scheme_end = url.find("://");
-  if (url.empty()) return Error{Code::kInvalidArgument, "an empty path was given"};
-  if (scheme_end == url.npos) return std::string(url);
-  const auto bad = [&](std::string_view why) {
-    return Error{Code::kInvalidArgument, fmt::format("'{}': {}", url, why)};
-  };
-  if (url.substr(0, scheme_end) != "file")
-    return bad("stores that can be opened are a path or file:///path");
-  std::string_view rest = url.substr(scheme_end + 3);
-  if (rest.starts_with("localhost/")) rest.remove_prefix(9);
-  if (!rest.starts_with('/')) return bad("a file URL is file:///path");
-  auto path = percent_decoded(rest);
-  if (!path || path->find('\0') != path->npos) return bad("a '%' needs two hexadecimal digits");
-  return *std::move(path);
-}
-
 }  // namespace
 
 Status ObjectStore::remove_all(std::span<const std::string> keys) {
@@ -112,6 +94,22 @@ Result<ObjectInfo> copy_between(ObjectStore& source, std::string_view key, Objec
     YARD_TRY(upload->write(buffer));
   }
   return upload->commit();
+}
+
+Result<std::string> path_of_url(std::string_view url) {
+  const size_t scheme_end = url.find("://");
+  if (url.empty()) return Error{Code::kInvalidArgument, "an empty path was given"};
+  if (scheme_end == url.npos) return std::string(url);
+  const auto bad = [&](std::string_view why) {
+    return Error{Code::kInvalidArgument, fmt::format("'{}': {}", url, why)};
+  };
+  if (url.substr(0, scheme_end) != "file") return bad("this takes a path or file:///path");
+  std::string_view rest = url.substr(scheme_end + 3);
+  if (rest.starts_with("localhost/")) rest.remove_prefix(9);
+  if (!rest.starts_with('/')) return bad("a file URL is file:///path");
+  auto path = percent_decoded(rest);
+  if (!path || path->find('\0') != path->npos) return bad("a '%' needs two hexadecimal digits");
+  return *std::move(path);
 }
 
 Result<Location> open_directory(std::string_view url) {

@@ -134,6 +134,8 @@ struct Location {
   std::shared_ptr<ObjectStore> store;
   std::string key;  // empty for the store's root
 };
+// The path that a path or "file://" URL (RFC 8089) means. kInvalidArgument for any other URL.
+Result<std::string> path_of_url(std::string_view url);
 // Both take a path or "file://" URL; the directory must exist (kNotFound).
 Result<Location> open_directory(std::string_view url);  // store rooted at the directory, empty key
 Result<Location> open_object(std::string_view url);     // store rooted at the parent, key = name

@@ -117,6 +117,11 @@ S3Client::S3Client(S3Options options, S3Endpoint endpoint, Clock& clock)
 
 S3Client::~S3Client() = default;
 
+Status S3Client::check_credentials() {
+  if (credentials_) YARD_TRY(credentials_->get());
+  return Ok{};
+}
+
 StoreSpeed S3Client::speed() const {
   StoreSpeed speed = meter_.speed();
   speed.is_remote = true;

@@ -76,6 +76,8 @@ class S3Client {
   Result<HttpResponse> expect(const S3Request& request);
   Error error_of(const S3Request& request, const HttpResponse& response) const;
 
+  Status check_credentials();
+
   const S3Options& options() const { return options_; }
   const std::string& endpoint_url() const { return endpoint_url_; }
   StoreSpeed speed() const;

@@ -56,7 +56,8 @@ struct S3Options {
   bool any_key = false;
 
   S3BodySigning body_signing = S3BodySigning::kAuto;
-  ChecksumAlgorithm upload_checksum = ChecksumAlgorithm::kCrc32c;  // a CRC
+  // A CRC, so that those of parts can be joined. That of S3's own clients by default.
+  ChecksumAlgorithm upload_checksum = ChecksumAlgorithm::kCrc64Nvme;
   // Of uploads: the smallest part, the parts under way at once, and the bytes that all uploads hold
   // beyond one part each.
   uint64_t part_bytes = 8 << 20;
@@ -84,6 +85,9 @@ class S3Service {
   static Result<std::shared_ptr<S3Service>> open(S3Options options, Clock& clock = Clock::real());
   ~S3Service();
 
+  // Whether there are any; kNotFound says where was looked. Whether the server takes them is another
+  // matter.
+  Status check_credentials();
   Result<std::vector<std::string>> list_buckets();
   // Ok also when it is ours already.
   Status create_bucket(std::string_view bucket);

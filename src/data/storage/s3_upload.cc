@@ -49,7 +49,9 @@ Status S3Multipart::create() {
   S3Request create = request("POST");
   create.query = {{"uploads", ""}};
   create.headers.add("x-amz-checksum-algorithm", to_string(client_.options().upload_checksum));
-  create.headers.add("x-amz-checksum-type", "FULL_OBJECT");
+  // CRC64NVME is of the whole anyway.
+  if (client_.options().upload_checksum != ChecksumAlgorithm::kCrc64Nvme)
+    create.headers.add("x-amz-checksum-type", "FULL_OBJECT");
   create.check_body = [](const HttpResponse& response, auto) -> Status {
     if (auto id = s3_xml::parse_upload_id(response.body); !id) return std::move(id).error();
     return Ok{};

@@ -158,16 +158,19 @@ Result<std::vector<std::string>> parse_buckets(std::string_view body) {
 Result<std::string> parse_upload_id(std::string_view body) {
   const Document document(body);
   std::string id = text_of(document.root(), "UploadId");
-  if (!document.is("InitiateMultipartUploadResult") || id.empty())
+  // rclone leaves the "Result" out.
+  if ((!document.is("InitiateMultipartUploadResult") && !document.is("InitiateMultipartUpload")) ||
+      id.empty())
     return bad_document("start of an upload");
   return id;
 }
 
 Result<WrittenBody> parse_written(std::string_view body) {
   const Document document(body);
-  if (!document.is("CopyObjectResult") && !document.is("CopyPartResult") &&
-      !document.is("CompleteMultipartUploadResult"))
-    return bad_document("report of what was written");
+  const bool is_known = document.is("CopyObjectResult") || document.is("CopyPartResult") ||
+                        document.is("CompleteMultipartUploadResult") ||
+                        document.is("CompleteMultipartUpload");
+  if (!is_known) return bad_document("report of what was written");
   return WrittenBody{without_quotes(text_of(document.root(), "ETag")),
                      parse_time(text_of(document.root(), "LastModified"))};
 }

@@ -1,0 +1,352 @@
+// yard cp, sync: objects from store to store.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "base/units.h"
+#include "progress.h"
+#include "storage/keys.h"
+#include "store_options.h"
+#include "transfer/copier.h"
+#include "transfer/sync_plan.h"
+
+namespace yard::app {
+namespace {
+
+using storage::ObjectInfo;
+using transfer::Copy;
+
+struct CopyCommand {
+  StoreOptions store;
+  std::vector<std::string> sources;
+  std::string target;
+  bool recursive = false;
+  bool sync_disk = false;
+  bool no_clobber = false;
+  bool quiet = false;
+  bool dry_run = false;
+  transfer::SyncOptions compare;
+};
+
+// Where copies go.
+struct Target {
+  Place place;       // of S3
+  std::string path;  // else
+  bool is_folder = false;
+
+  bool is_s3() const { return path.empty(); }
+};
+
+Result<Target> open_target(storage::Opener& opener, const std::string& url, bool must_be_folder) {
+  Target target;
+  if (storage::is_s3_url(url)) {
+    YARD_ASSIGN(target.place, open_place(opener, url));
+    if (must_be_folder) target.place.key = as_folder(target.place.key);
+    target.is_folder = target.place.key.empty() || target.place.key.ends_with('/');
+    return target;
+  }
+  YARD_ASSIGN(target.path, storage::path_of_url(url));
+  std::error_code unknown;
+  target.is_folder = must_be_folder || target.path.ends_with('/') ||
+                     std::filesystem::is_directory(target.path, unknown);
+  return target;
+}
+
+std::string name_of_key(std::string_view key) {
+  return std::string(key.substr(key.rfind('/') + 1));
+}
+
+// `relative` under the target's folder, or the target itself where that is empty.
+Result<Copy> make_copy(const Place& source, ObjectInfo info, const Target& target,
+                       const std::string& relative) {
+  Copy copy{.source = source.store, .info = std::move(info)};
+  if (target.is_s3()) {
+    copy.target = target.place.store;
+    copy.target_key = target.place.key + relative;
+    if (source.is_s3 && source.store == target.place.store && copy.info.key == copy.target_key)
+      return Error{Code::kInvalidArgument, copy.source_url() + ": cannot be copied onto itself"};
+    return copy;
+  }
+  copy.target_path = target.path;
+  if (!relative.empty()) {
+    if (auto valid = storage::check_key(relative); !valid)
+      return Error{Code::kInvalidArgument,
+                   fmt::format("{}: '{}' cannot be a file's name", copy.source_url(), relative)};
+    copy.target_path = (std::filesystem::path(target.path) / relative).string();
+  }
+  std::error_code unknown;
+  if (!source.is_s3 &&
+      std::filesystem::equivalent(source.url_of(copy.info.key), copy.target_path, unknown))
+    return Error{Code::kInvalidArgument, copy.source_url() + ": cannot be copied onto itself"};
+  return copy;
+}
+
+// One run of a command: its copier, and what it tells.
+class Run {
+ public:
+  Run(const CopyCommand& command, const Context& context, uint64_t memory_bytes, bool to_s3)
+      : command_(command),
+        shows_lines_(!command.quiet && !command.store.json && !context.stdout_is_terminal),
+        start_(std::chrono::steady_clock::now()),
+        copier_({.transfer = {.memory_bytes_max = to_s3 ? memory_bytes / 2 : memory_bytes,
+                              .stop = context.stop},
+                 .sync = command.sync_disk,
+                 .if_absent = command.no_clobber},
+                [this](const Copy& copy, const Status& status) { on_done(copy, status); }) {
+    line_.emplace(copier_.progress(), context.stdout_is_terminal && !command.quiet &&
+                                          !command.store.json && ::isatty(STDERR_FILENO) != 0);
+  }
+
+  void add(Copy copy) {
+    if (!command_.dry_run) return copier_.add(std::move(copy));
+    print_copy(copy, "would copy");
+  }
+  // For what cannot even be begun.
+  void fail(const Error& error) {
+    note_failure(error);
+    ++refused_count_;
+  }
+  void tell_removal(const std::string& url) {
+    const char* what = command_.dry_run ? "would remove" : "remove";
+    if (command_.store.json)
+      print_json_line({{"url", url}, {"removed", !command_.dry_run}});
+    else if (shows_lines_ || command_.dry_run)
+      fmt::print("{}: {}\n", what, url);
+  }
+
+  Status finish(size_t same_count = 0) {
+    static_cast<void>(copier_.finish());  // its first error is ours
+    line_.reset();
+    const auto& progress = copier_.progress();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+    const uint64_t failed = progress.objects_failed + refused_count_;
+    const uint64_t copied = progress.objects_done - progress.objects_failed;
+    if (command_.store.json)
+      print_json_line({{"copied", copied},
+                       {"failed", failed},
+                       {"same", same_count},
+                       {"bytes", progress.bytes_done.load()},
+                       {"seconds", elapsed.count()}});
+    else if (!command_.quiet && !command_.dry_run)
+      fmt::print("{} copied{}, {} in {} ({}/s)\n", copied,
+                 same_count > 0 ? fmt::format(", {} the same", same_count) : "",
+                 format_size_bytes(progress.bytes_done),
+                 format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(elapsed)),
+                 format_size_bytes(static_cast<uint64_t>(static_cast<double>(progress.bytes_done) /
+                                                         std::max(elapsed.count(), 1e-3))));
+    if (!first_error_) return Ok{};
+    if (first_error_->code == Code::kCancelled)
+      return Error{Code::kCancelled, "stopped; the same command goes on from here"};
+    if (failed + copied == 1) return *first_error_;
+    return Error{first_error_->code,
+                 fmt::format("{} of {} objects were not copied", failed, failed + copied)};
+  }
+
+ private:
+  void print_copy(const Copy& copy, std::string_view what) const {
+    if (command_.store.json)
+      print_json_line({{"source", copy.source_url()},
+                       {"target", copy.target_url()},
+                       {"size_bytes", copy.info.size_bytes},
+                       {"copied", !command_.dry_run}});
+    else
+      fmt::print("{}: {} -> {}\n", what, copy.source_url(), copy.target_url());
+  }
+
+  void on_done(const Copy& copy, const Status& status) {
+    if (!status) return note_failure(status.error());
+    if (shows_lines_ || command_.store.json) print_copy(copy, "copy");
+  }
+
+  void note_failure(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    const bool is_first = !first_error_;
+    if (is_first) first_error_ = error;
+    // One copy alone is told by main().
+    if (error.code != Code::kCancelled && copier_.progress().objects_total + refused_count_ > 1)
+      fmt::print(stderr, "yard: {}\n", error.message);
+  }
+
+  const CopyCommand& command_;
+  const bool shows_lines_;
+  const std::chrono::steady_clock::time_point start_;
+  std::mutex mutex_;
+  std::optional<Error> first_error_;
+  uint64_t refused_count_ = 0;
+  transfer::Copier copier_;
+  std::optional<ProgressLine> line_;
+};
+
+Status add_folder(const Place& source, const Target& target, const std::string& below,
+                  const Context& context, Run& run) {
+  const size_t cut = as_folder(source.key).size();
+  size_t count = 0;
+  YARD_TRY(visit_folder(source, context.stop, [&](ObjectInfo info) -> Status {
+    ++count;
+    const std::string relative = below + info.key.substr(cut);
+    // What web consoles write to show an empty folder; a file system has folders of its own.
+    const bool is_marker = relative.empty() || (relative.ends_with('/') && info.size_bytes == 0);
+    if (is_marker && (!target.is_s3() || relative.empty())) return Ok{};
+    auto copy = make_copy(source, std::move(info), target, relative);
+    if (copy)
+      run.add(*std::move(copy));
+    else
+      run.fail(copy.error());
+    return Ok{};
+  }));
+  if (count > 0 || source.key.empty()) return Ok{};
+  return Error{Code::kNotFound, source.url + ": no object under it"};
+}
+
+Status add_object(const Place& source, const Target& target, Run& run) {
+  YARD_ASSIGN(ObjectInfo info, source.store->head(source.key));
+  const std::string name = target.is_folder ? name_of_key(info.key) : std::string();
+  YARD_ASSIGN(Copy copy, make_copy(source, std::move(info), target, name));
+  run.add(std::move(copy));
+  return Ok{};
+}
+
+Status run_cp(const CopyCommand& command, const Context& context) {
+  YARD_ASSIGN(const uint64_t memory_bytes, memory_bytes_of(command.store));
+  storage::Opener opener(s3_options(command.store, context, memory_bytes / 2));
+  const bool many = command.sources.size() > 1;
+  YARD_ASSIGN(const Target target, open_target(opener, command.target, many || command.recursive));
+  Run run(command, context, memory_bytes, target.is_s3());
+  for (const std::string& url : command.sources) {
+    const auto add = [&]() -> Status {
+      YARD_ASSIGN(const Place source, open_place(opener, url));
+      const bool is_file = !source.is_s3 && !source.key.empty();
+      if (command.recursive && !is_file) {
+        // Several folders side by side, each under its name.
+        std::string name = std::filesystem::path(as_folder(url)).parent_path().filename().string();
+        return add_folder(source, target, many ? name + "/" : "", context, run);
+      }
+      if (source.key.empty() || source.key.ends_with('/'))
+        return Error{Code::kInvalidArgument, url + ": is a folder; copy it with --recursive"};
+      return add_object(source, target, run);
+    };
+    if (auto added = add(); !added) run.fail(added.error());
+  }
+  return run.finish();
+}
+
+// Keys without the folder's prefix.
+Result<std::vector<ObjectInfo>> relative_list(const Place& place, const StopToken& stop) {
+  const size_t cut = as_folder(place.key).size();
+  std::vector<ObjectInfo> objects;
+  YARD_TRY(visit_folder(place, stop, [&](ObjectInfo info) -> Status {
+    info.key.erase(0, cut);
+    if (!info.key.empty()) objects.push_back(std::move(info));
+    return Ok{};
+  }));
+  return objects;
+}
+
+// What is there already; a folder that is yet to be made has nothing.
+Result<std::pair<std::optional<Place>, std::vector<ObjectInfo>>> list_target(
+    storage::Opener& opener, const Target& target, const std::string& url, const StopToken& stop) {
+  std::error_code unknown;
+  if (!target.is_s3() && !std::filesystem::exists(target.path, unknown))
+    return std::pair(std::optional<Place>(), std::vector<ObjectInfo>());
+  YARD_ASSIGN(Place place, open_place(opener, url));
+  YARD_ASSIGN(auto objects, relative_list(place, stop));
+  return std::pair(std::optional(std::move(place)), std::move(objects));
+}
+
+Status run_sync(const CopyCommand& command, const Context& context) {
+  YARD_ASSIGN(const uint64_t memory_bytes, memory_bytes_of(command.store));
+  storage::Opener opener(s3_options(command.store, context, memory_bytes / 2));
+  YARD_ASSIGN(const Place source, open_place(opener, command.sources[0]));
+  YARD_ASSIGN(const Target target, open_target(opener, command.target, true));
+  YARD_ASSIGN(std::vector<ObjectInfo> wanted, relative_list(source, context.stop));
+  if (wanted.empty() && source.is_s3 && !source.key.empty())
+    return Error{Code::kNotFound, source.url + ": no object under it"};
+  auto listed = list_target(opener, target, command.target, context.stop);
+  if (!listed) return std::move(listed).error();
+  const auto& [target_place, existing] = *listed;
+  transfer::SyncPlan plan = transfer::plan_sync(wanted, existing, command.compare);
+  Run run(command, context, memory_bytes, target.is_s3());
+  for (ObjectInfo& info : plan.copies) {
+    if (context.stop.stopped()) break;
+    const std::string relative = info.key;
+    info.key = as_folder(source.key) + relative;
+    if (relative.ends_with('/') && info.size_bytes == 0 && !target.is_s3()) continue;
+    auto copy = make_copy(source, std::move(info), target, relative);
+    if (copy)
+      run.add(*std::move(copy));
+    else
+      run.fail(copy.error());
+  }
+  YARD_TRY(run.finish(plan.same_count));
+  // Last, and only when all copies are there: nothing is lost that was not replaced.
+  if (plan.deletions.empty() || !target_place) return Ok{};
+  for (std::string& key : plan.deletions) {
+    key.insert(0, as_folder(target_place->key));
+    run.tell_removal(target_place->url_of(key));
+  }
+  if (command.dry_run) return Ok{};
+  return target_place->store->remove_all(plan.deletions);
+}
+
+void add_copy_flags(CLI::App& app, CopyCommand& command) {
+  app.add_flag("--fsync", command.sync_disk, "wait until files are on the disk");
+  app.add_flag("-q,--quiet", command.quiet, "only errors");
+  app.add_flag("--dry-run", command.dry_run, "only say what would be done");
+}
+
+void add_cp(CLI::App& app, Context& context) {
+  auto command = std::make_shared<CopyCommand>();
+  CLI::App* cp = app.add_subcommand("cp", "copy objects and files, in either direction");
+  auto urls = std::make_shared<std::vector<std::string>>();
+  cp->add_option("SRC... DEST", *urls, "s3://bucket/key or paths; DEST/ is a folder")
+      ->required()
+      ->expected(2, -1);
+  cp->add_flag("-r,--recursive", command->recursive, "all that is in a folder, into DEST");
+  cp->add_flag("--no-clobber", command->no_clobber,
+               "an object that is there already is an error (files are replaced)");
+  add_copy_flags(*cp, *command);
+  add_store_options(
+      *cp, command->store, true,
+      "  yard cp model.safetensors s3://models/v1/\n"
+      "  yard cp --recursive s3://data/shards /data/shards --memory 1GiB\n"
+      "  yard cp s3://a/x s3://b/y          copied by the service itself\n"
+      "A copy that was broken off leaves nothing under DEST's name; run again, it goes "
+      "on with what has come.\n");
+  cp->callback([command, urls, &context] {
+    command->target = urls->back();
+    command->sources.assign(urls->begin(), urls->end() - 1);
+    context.action = [command, &context] { return run_cp(*command, context); };
+  });
+}
+
+void add_sync(CLI::App& app, Context& context) {
+  auto command = std::make_shared<CopyCommand>();
+  CLI::App* sync = app.add_subcommand("sync", "make one folder like another");
+  command->sources.resize(1);
+  sync->add_option("SRC", command->sources[0], "s3://bucket/prefix or a folder")->required();
+  sync->add_option("DEST", command->target, "the same; made where missing")->required();
+  sync->add_flag("--delete", command->compare.delete_others, "remove what only DEST has");
+  sync->add_flag("--size-only", command->compare.size_only, "do not compare times");
+  add_copy_flags(*sync, *command);
+  add_store_options(
+      *sync, command->store, true,
+      "  yard sync /data/shards s3://data/shards\n"
+      "  yard sync s3://data/shards /data/shards --delete --dry-run\n"
+      "Copied is what DEST lacks, has in another size, or has in an older version (by "
+      "time of change; two buckets: by ETag).\n");
+  sync->callback([command, &context] {
+    context.action = [command, &context] { return run_sync(*command, context); };
+  });
+}
+
+}  // namespace
+
+void add_storage_copy_commands(CLI::App& app, Context& context) {
+  add_cp(app, context);
+  add_sync(app, context);
+}
+
+}  // namespace yard::app
