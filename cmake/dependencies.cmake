@@ -16,6 +16,7 @@ find_package(CURL 7.85 REQUIRED)
 find_package(GTest REQUIRED)
 pkg_check_modules(freetype REQUIRED IMPORTED_TARGET freetype2)
 pkg_check_modules(harfbuzz REQUIRED IMPORTED_TARGET harfbuzz)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 
 add_library(yard_warnings INTERFACE)
 target_compile_options(yard_warnings INTERFACE -Wall -Wextra -Wpedantic -Werror

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "images/mix_internal.h"
 #include "images/resample_internal.h"
 
 namespace yard::images {
@@ -46,25 +47,6 @@ Taps make_taps(int64_t input_size, const Span1d& output) {
   return taps;
 }
 
-// sums[i] += weight * row[i]
-void add_row(const uint8_t* row, float weight, size_t count, float* sums) {
-  for (size_t i = 0; i < count; ++i) sums[i] += weight * float(row[i]);
-}
-
-// Four lanes for three channels, so that one vector instruction does a tap; the row has a float of
-// padding at its end for the last pixel's fourth.
-void mix_columns(const float* row, const Taps& taps, float* out) {
-  const float* weight = taps.weights.data();
-  for (size_t i = 0; i < taps.first.size(); ++i, out += 3) {
-    const float* in = row + taps.first[i] * 3;
-    float sums[4] = {};
-    for (int64_t t = 0; t < taps.tap_count; ++t, ++weight, in += 3) {
-      for (int c = 0; c < 4; ++c) sums[c] += *weight * in[c];
-    }
-    std::copy_n(sums, 3, out);
-  }
-}
-
 }  // namespace
 
 std::vector<float> resample(const Picture& picture, const Span1d& x, const Span1d& y) {
@@ -75,16 +57,22 @@ std::vector<float> resample(const Picture& picture, const Span1d& x, const Span1
   for (int64_t& first : columns.first) first -= left;
 
   std::vector<float> out(size_t(x.count * y.count * 3));
-  std::vector<float> row(size_t(used_width * 3 + 1));
+  std::vector<float> row(size_t(used_width * 3 + 1));  // its last float is read, never used
+  std::vector<const uint8_t*> sources;
+  std::vector<float> weights;
   for (int64_t i = 0; i < y.count; ++i) {
-    std::fill(row.begin(), row.end(), 0.0F);
+    sources.clear();
+    weights.clear();
     for (int64_t t = 0; t < rows.tap_count; ++t) {
       const float weight = rows.weights[size_t(i * rows.tap_count + t)];
       if (weight == 0.0F) continue;
-      const int64_t from = ((rows.first[size_t(i)] + t) * picture.width + left) * 3;
-      add_row(picture.pixels.data() + from, weight, size_t(used_width * 3), row.data());
+      weights.push_back(weight);
+      sources.push_back(picture.pixels.data() +
+                        ((rows.first[size_t(i)] + t) * picture.width + left) * 3);
     }
-    mix_columns(row.data(), columns, out.data() + i * x.count * 3);
+    mix_rows(sources, weights.data(), size_t(used_width * 3), row.data());
+    mix_columns(row.data(), columns.first, columns.weights.data(), columns.tap_count,
+                out.data() + i * x.count * 3);
   }
   return out;
 }
