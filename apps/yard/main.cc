@@ -1,11 +1,15 @@
 // yard: the command of trainyard. No libtorch here: it starts in milliseconds.
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <vector>
 
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "base/subprocess.h"
 #include "commands.h"
 
@@ -15,6 +19,22 @@ std::string default_home(const std::map<std::string, std::string>& env) {
   if (auto it = env.find("YARD_HOME"); it != env.end() && !it->second.empty()) return it->second;
   const auto home = env.find("HOME");
   return (home == env.end() ? std::string("/tmp") : home->second) + "/.trainyard";
+}
+
+// CLI11 only says that some subcommand is required.
+yard::Status check_command(const CLI::App& app, std::string_view name) {
+  if (name.starts_with('-')) return yard::Ok{};
+  std::vector<std::string> known;
+  for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
+  if (std::ranges::find(known, name) != known.end()) return yard::Ok{};
+  return yard::Error{yard::Code::kInvalidArgument,
+                     fmt::format("unknown command '{}'{}", name,
+                                 yard::suggestion(name, {known.begin(), known.end()}))};
+}
+
+int fail(const yard::Error& error) {
+  std::fprintf(stderr, "yard: %s\n", error.message.c_str());
+  return yard::exit_code_of(error.code);
 }
 
 int run(int argc, char** argv) {
@@ -36,6 +56,8 @@ int run(int argc, char** argv) {
   yard::app::add_s3_commands(app, context);
   yard::app::add_report_command(app, context);
   yard::app::add_completion_command(app, context);
+  if (argc > 1)
+    if (const yard::Status known = check_command(app, argv[1]); !known) return fail(known.error());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -43,11 +65,8 @@ int run(int argc, char** argv) {
     return code == 0 ? 0 : yard::exit_code_of(yard::Code::kInvalidArgument);
   }
   if (!context.action) return 0;
-  if (yard::Status status = context.action(); !status) {
-    std::fprintf(stderr, "yard: %s\n", status.error().message.c_str());
-    return yard::exit_code_of(status.error().code);
-  }
-  return 0;
+  const yard::Status status = context.action();
+  return status ? 0 : fail(status.error());
 }
 
 }  // namespace

@@ -261,6 +261,7 @@ def test_bad_requests_make_no_job(yard, tmp_path):
     yard("run", tmp_path / "missing.py", code=3)
     yard("run", tmp_path / "missing.yaml", code=3)
     yard("run", code=2)
+    assert "did you mean 'run'?" in yard("runn", code=2)
     yard.run("a", 1, options=["--ranks", 0], code=2)
     yard.run("a", 1, options=["--ranks", 100000], code=2)
     yard.run("../a", 1, code=2)
