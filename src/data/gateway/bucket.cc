@@ -92,6 +92,12 @@ S3Result<bool> unlink_object(int base_fd, const std::string& path) {
   return true;
 }
 
+bool is_regular(const UniqueFd& folder, const std::string& name) {
+  struct stat info = {};
+  return ::fstatat(folder.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+         S_ISREG(info.st_mode);
+}
+
 bool is_missing(const Error& error) {
   return error.code == Code::kNotFound || error.code == Code::kInvalidArgument;
 }
@@ -204,7 +210,9 @@ S3Result<Bucket::Placed> Bucket::place(TempFile& file, int base_fd, const std::s
     if (why != EISDIR && why != ENOTEMPTY && why != EEXIST) return s3_errno(name_, why);
     // An empty folder is no object; one with something in it keeps its name.
     if (::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) continue;
-    return errno == ENOTDIR ? Placed::kAppeared : Placed::kPathIsTaken;
+    if (errno != ENOTDIR) return Placed::kPathIsTaken;
+    if (is_regular(parent, name)) return Placed::kAppeared;
+    existing = TempFile::Existing::kReplaced;  // a link that leads out, a pipe: no object
   }
   return s3::kServiceUnavailable;
 }

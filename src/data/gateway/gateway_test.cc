@@ -1,0 +1,180 @@
+#include "gateway/gateway.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "gateway/credentials.h"
+#include "gateway/testing/temp_root.h"
+#include "net/uri.h"
+
+namespace yard::gateway {
+namespace {
+
+struct Answer {
+  int status = 0;
+  std::string head;
+  std::string body;
+};
+
+// A gateway and a client that signs, without threads: one request, one answer.
+class GatewayTest : public testing::Test {
+ protected:
+  GatewayTest() : credentials_{"KEY", "secret", ""} {
+    folder_.close();
+    GatewayOptions options{.root = folder_.path().string(), .credentials = credentials_};
+    options.domain = "s3.test";
+    options.account_id = "111122223333";
+    options.event_sink = [this](const ObjectEvent& event, const NotificationRule&) {
+      events_.push_back(event);
+    };
+    gateway_ = *Gateway::open(options);
+  }
+
+  Answer send(const std::string& method, const std::string& target, const std::string& body = "",
+              Headers headers = {}) {
+    if (!headers.contains("host")) headers.set("host", "127.0.0.1");
+    const size_t mark = target.find('?');
+    const std::string query = mark == target.npos ? "" : target.substr(mark + 1);
+    const Signer signer("us-east-1", "s3", Clock::real());
+    const auto is_signed =
+        signer.sign({method, std::string_view(target).substr(0, mark), query, headers},
+                    credentials_, sha256_hex(body));
+    for (const auto& [name, value] : is_signed.headers) headers.add(name, value);
+    headers.set("content-length", std::to_string(body.size()));
+    std::string text = method + " " + target + " HTTP/1.1\r\n";
+    for (const auto& [name, value] : headers)
+      text += std::string(name) + ": " + std::string(value) + "\r\n";
+    return exchange(text + "connection: close\r\n\r\n" + body);
+  }
+
+  Answer exchange(const std::string& text) {
+    int sockets[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    const UniqueFd client(sockets[0]);
+    EXPECT_EQ(::write(client.get(), text.data(), text.size()), ssize_t(text.size()));
+    ::shutdown(client.get(), SHUT_WR);
+    serve_connection(UniqueFd(sockets[1]), {}, gateway_->handler());
+    std::string answer;
+    char buffer[4096];
+    for (ssize_t got; (got = ::read(client.get(), buffer, sizeof buffer)) > 0;)
+      answer.append(buffer, size_t(got));
+    const size_t end = answer.find("\r\n\r\n");
+    if (end == answer.npos) return {};
+    return {std::stoi(answer.substr(9, 3)), answer.substr(0, end), answer.substr(end + 4)};
+  }
+
+  TempRoot folder_;
+  Credentials credentials_;
+  std::vector<ObjectEvent> events_;
+  std::unique_ptr<Gateway> gateway_;
+};
+
+TEST_F(GatewayTest, WhatIsPutIsGot) {
+  const Answer put = send("PUT", "/b/a%20b", "content", {{"x-amz-meta-k", "v"}});
+  EXPECT_EQ(put.status, 200);
+  EXPECT_NE(put.head.find("ETag: \"9a0364b9e99bb480dd25e1f0284c8555\""), put.head.npos);
+  const Answer got = send("GET", "/b/a%20b");
+  EXPECT_EQ(got.body, "content");
+  EXPECT_NE(got.head.find("x-amz-meta-k: v"), got.head.npos);
+}
+
+TEST_F(GatewayTest, AnErrorIsADocumentButForHead) {
+  const Answer got = send("GET", "/b/none%26");
+  EXPECT_EQ(got.status, 404);
+  EXPECT_TRUE(got.body.starts_with(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>NoSuchKey</Code>"
+      "<Message>The specified key does not exist.</Message><Key>none&amp;</Key>"
+      "<Resource>/b/none&amp;</Resource><RequestId>"))
+      << got.body;
+  const Answer head = send("HEAD", "/b/none");
+  EXPECT_EQ(head.status, 404);
+  EXPECT_EQ(head.body, "");
+}
+
+TEST_F(GatewayTest, NobodyIsServedUnsigned) {
+  for (const char* line :
+       {"GET / HTTP/1.1", "GET /b/k HTTP/1.1", "PUT /b/k HTTP/1.1", "DELETE /b HTTP/1.1"}) {
+    const Answer answer = exchange(std::string(line) + "\r\nhost: h\r\ncontent-length: 0\r\n\r\n");
+    EXPECT_EQ(answer.status, 403) << line;
+    EXPECT_NE(answer.body.find("<Code>AccessDenied</Code>"), answer.body.npos);
+  }
+}
+
+TEST_F(GatewayTest, TheHostMayNameTheBucket) {
+  const Headers host = {{"host", "b.s3.test:9000"}};
+  EXPECT_EQ(send("PUT", "/k", "by host", host).status, 200);
+  EXPECT_EQ(send("GET", "/b/k").body, "by host");
+  EXPECT_NE(send("GET", "/?list-type=2", "", host).body.find("<Key>k</Key>"), std::string::npos);
+}
+
+TEST_F(GatewayTest, AnotherOwnersBucketIsNotOurs) {
+  EXPECT_EQ(send("HEAD", "/b", "", {{"x-amz-expected-bucket-owner", "111122223333"}}).status, 200);
+  EXPECT_EQ(send("HEAD", "/b", "", {{"x-amz-expected-bucket-owner", "999999999999"}}).status, 403);
+  EXPECT_EQ(send("HEAD", "/b", "", {{"x-amz-expected-bucket-owner", "me"}}).status, 400);
+}
+
+TEST_F(GatewayTest, DocumentsThatAreNoneAreRefused) {
+  for (const char* target : {"/b?delete", "/b/k?uploadId=x"}) {
+    const Answer answer = send("POST", target, "<Delete><Object>");
+    EXPECT_TRUE(answer.status == 400 || answer.status == 404) << target;
+  }
+  EXPECT_EQ(send("PUT", "/b?notification", "no xml").status, 400);
+  EXPECT_EQ(send("PUT", "/new-bucket", "no xml").status, 400);
+}
+
+TEST_F(GatewayTest, EventsAreToldAfterEachChangeToWhoAskedForThem) {
+  send("PUT", "/b/before", "x");
+  EXPECT_TRUE(events_.empty());
+  ASSERT_EQ(send("PUT", "/b?notification",
+                 "<NotificationConfiguration><QueueConfiguration><Queue>arn:aws:sqs:::q</Queue>"
+                 "<Event>s3:ObjectCreated:*</Event><Event>s3:ObjectRemoved:*</"
+                 "Event><Filter><S3Key><FilterRule>"
+                 "<Name>suffix</Name><Value>.jpg</Value></FilterRule></S3Key></Filter></"
+                 "QueueConfiguration>"
+                 "</NotificationConfiguration>")
+                .status,
+            200);
+  send("PUT", "/b/a.jpg", "12345");
+  send("PUT", "/b/a.txt", "12345");
+  send("PUT", "/b/b.jpg", "", {{"x-amz-copy-source", "b/a.jpg"}});
+  send("DELETE", "/b/a.jpg");
+  send("DELETE", "/b/never.jpg");
+  std::vector<std::string> told;
+  for (const ObjectEvent& event : events_) told.push_back(event.name + " " + event.key);
+  EXPECT_EQ(told, (std::vector<std::string>{"ObjectCreated:Put a.jpg", "ObjectCreated:Copy b.jpg",
+                                            "ObjectRemoved:Delete a.jpg"}));
+  EXPECT_EQ(events_[0].size_bytes, 5u);
+  EXPECT_EQ(events_[0].etag, "827ccb0eea8a706c4c34a16891f84e7b");
+}
+
+TEST_F(GatewayTest, ControlCharactersInAKeyAreListedEncoded) {
+  ASSERT_EQ(send("PUT", "/b/%01%0A", "").status, 200);
+  EXPECT_NE(send("GET", "/b?encoding-type=url").body.find("<Key>%01%0A</Key>"), std::string::npos);
+  EXPECT_NE(send("GET", "/b").body.find("<Key>&#x1;&#xa;</Key>"), std::string::npos);
+}
+
+TEST(CredentialsTest, AreMadeOnceAndForTheOwnerAlone) {
+  TempRoot folder;
+  const std::string root = folder.path().string();
+  EXPECT_EQ(load_credentials(root).error().code, Code::kNotFound);
+  const auto made = load_or_make_credentials(root);
+  ASSERT_TRUE(made);
+  EXPECT_GE(made->secret_key.size(), 40u);
+  EXPECT_EQ(load_or_make_credentials(root)->secret_key, made->secret_key);
+  std::filesystem::permissions(credentials_path(root), std::filesystem::perms(0640));
+  EXPECT_EQ(load_or_make_credentials(root).error().code, Code::kInvalidArgument);
+}
+
+TEST(CredentialsTest, ADamagedFileIsAnErrorNotANewKey) {
+  TempRoot folder;
+  const std::string root = folder.path().string();
+  for (const char* text : {"", "{}", "[1]", R"({"access_key_id": "", "secret_access_key": "x"})"}) {
+    std::ofstream(credentials_path(root)) << text;
+    std::filesystem::permissions(credentials_path(root), std::filesystem::perms(0600));
+    EXPECT_EQ(load_or_make_credentials(root).error().code, Code::kInvalidArgument) << text;
+  }
+}
+
+}  // namespace
+}  // namespace yard::gateway

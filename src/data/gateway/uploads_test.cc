@@ -1,0 +1,212 @@
+#include "gateway/uploads.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/clock.h"
+#include "gateway/testing/temp_root.h"
+
+namespace yard::gateway {
+namespace {
+
+S3Status anything(const ObjectFile*) {
+  return Ok{};
+}
+
+PartInfo part(uint32_t number, uint64_t size_bytes = kPartBytesMin) {
+  return {.number = number,
+          .size_bytes = size_bytes,
+          .etag = std::string(32, char('0' + number % 10)),
+          .digest = std::string(8, char(number))};
+}
+
+std::vector<CompletedPart> all_of(const std::vector<PartInfo>& parts) {
+  std::vector<CompletedPart> wanted;
+  for (const PartInfo& one : parts) wanted.push_back({one.number, one.etag, {}});
+  return wanted;
+}
+
+std::string code_of(const std::vector<PartInfo>& uploaded,
+                    const std::vector<CompletedPart>& wanted) {
+  const auto plan = plan_assembly({}, uploaded, wanted);
+  return plan ? "none" : plan.error().code;
+}
+
+TEST(PlanAssemblyTest, TenThousandPartsAreAnObjectAndOneMoreIsNot) {
+  std::vector<PartInfo> parts;
+  for (uint32_t i = 1; i <= kPartCountMax; ++i) parts.push_back(part(i));
+  const auto plan = plan_assembly({}, parts, all_of(parts));
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->size_bytes, kPartBytesMin * kPartCountMax);
+  EXPECT_TRUE(plan->etag.ends_with("-10000"));
+  parts.push_back(part(kPartCountMax + 1));
+  EXPECT_EQ(code_of(parts, all_of(parts)), "MalformedXML");
+}
+
+TEST(PlanAssemblyTest, WrongListsAreRefusedByTheirName) {
+  const std::vector<PartInfo> parts = {part(1), part(2), part(7, 1)};
+  EXPECT_EQ(code_of(parts, all_of(parts)), "none");
+  EXPECT_EQ(code_of(parts, {}), "MalformedXML");
+  EXPECT_EQ(code_of(parts, all_of({parts[1], parts[0]})), "InvalidPartOrder");
+  EXPECT_EQ(code_of(parts, all_of({parts[0], parts[0]})), "InvalidPartOrder");
+  EXPECT_EQ(code_of(parts, all_of({part(3)})), "InvalidPart");
+  EXPECT_EQ(code_of(parts, {{1, parts[1].etag, {}}}), "InvalidPart");
+  EXPECT_EQ(code_of({part(1, 1), part(2)}, all_of({part(1), part(2)})), "EntityTooSmall");
+  EXPECT_EQ(code_of({part(1, kObjectBytesMax), part(2)}, all_of({part(1), part(2)})),
+            "EntityTooLarge");
+  EXPECT_EQ(code_of(parts, {{1, parts[0].etag, {{ChecksumAlgorithm::kCrc64Nvme, "AAAAAAAAAAA="}}}}),
+            "InvalidPart");
+}
+
+TEST(PlanAssemblyTest, AFullObjectsChecksumIsThatOfAllBytes) {
+  const std::string whole =
+      std::string(kPartBytesMin, 'a') + std::string(kPartBytesMin + 1, 'b') + "c";
+  std::vector<PartInfo> parts;
+  for (const auto& [number, offset, size] :
+       {std::tuple(1u, 0ul, kPartBytesMin), std::tuple(2u, kPartBytesMin, kPartBytesMin + 1),
+        std::tuple(3u, 2 * kPartBytesMin + 1, uint64_t{1})}) {
+    const auto piece = bytes_of(whole).subspan(offset, size);
+    Checksum crc(ChecksumAlgorithm::kCrc32c);
+    crc.update(piece);
+    Checksum md5(ChecksumAlgorithm::kMd5);
+    md5.update(piece);
+    parts.push_back(
+        {.number = number, .size_bytes = size, .etag = md5.hex(), .digest = crc.digest()});
+  }
+  const UploadInfo upload{.algorithm = ChecksumAlgorithm::kCrc32c};
+  const auto plan = plan_assembly(upload, parts, all_of(parts));
+  EXPECT_EQ(plan->checksum.base64, checksum_base64(ChecksumAlgorithm::kCrc32c, bytes_of(whole)));
+}
+
+class UploadsTest : public testing::TestWithParam<MetaStore::Place> {
+ protected:
+  UploadsTest() : folder_(GetParam()), uploads_(folder_.root()) {}
+
+  UploadInfo begin(const std::string& key = "k") {
+    return *uploads_.begin({.bucket = "b",
+                            .key = key,
+                            .begun = Clock::real().wall_now(),
+                            .meta = {.headers = {{"content-type", "t"}}, .user = {{"m", "1"}}},
+                            .algorithm = ChecksumAlgorithm::kSha256,
+                            .checksum_type = ChecksumType::kComposite,
+                            .names_algorithm = true});
+  }
+  S3Status put(const UploadInfo& upload, uint32_t number, std::string_view content) {
+    TempFile file = *folder_.root().make_temp_file();
+    EXPECT_TRUE(file.write(bytes_of(content)));
+    Checksum md5(ChecksumAlgorithm::kMd5);
+    Checksum wanted(upload.algorithm);
+    md5.update(bytes_of(content));
+    wanted.update(bytes_of(content));
+    return uploads_.put_part(upload, number, std::move(file),
+                             {content.size(), md5.digest(), wanted.digest()});
+  }
+  S3Status complete(const UploadInfo& upload) {
+    const auto parts = uploads_.parts(upload);
+    const auto plan = plan_assembly(upload, *parts, all_of(*parts));
+    if (!plan) return plan.error();
+    Bucket bucket = folder_.bucket();
+    return uploads_.complete(upload, *plan, bucket, anything, [] {});
+  }
+
+  TempRoot folder_;
+  Uploads uploads_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Places, UploadsTest,
+                         testing::Values(MetaStore::Place::kAttributeOrFile,
+                                         MetaStore::Place::kFileOnly));
+
+TEST_P(UploadsTest, AnUploadIsReadAsItWasBegunAlsoAfterARestart) {
+  const UploadInfo begun = begin("a key/\xC3\xBC\n");
+  const Uploads again(folder_.root());
+  const auto found = again.find("b", begun.key, begun.id);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->meta, begun.meta);
+  EXPECT_EQ(found->algorithm, begun.algorithm);
+  EXPECT_EQ(found->checksum_type, begun.checksum_type);
+  EXPECT_TRUE(found->names_algorithm);
+  for (const char* id : {"", "..", "../x", "ABC"}) EXPECT_FALSE(again.find("b", begun.key, id));
+  EXPECT_FALSE(again.find("other", begun.key, begun.id));
+  EXPECT_FALSE(again.find("b", "other", begun.id));
+}
+
+TEST_P(UploadsTest, PartsInAnyOrderBecomeTheObjectAndTheLatestOfANumberCounts) {
+  const UploadInfo upload = begin();
+  const std::string first(kPartBytesMin, 'a');
+  ASSERT_TRUE(put(upload, 2, "end"));
+  ASSERT_TRUE(put(upload, 1, "replaced"));
+  ASSERT_TRUE(put(upload, 1, first));
+  EXPECT_EQ(folder_.content("k"), "no such key");
+  ASSERT_TRUE(complete(upload));
+  EXPECT_EQ(folder_.content("k"), first + "end");
+  const auto object = folder_.bucket().open("k");
+  EXPECT_EQ(object->meta.user, (HeaderList{{"m", "1"}}));
+  EXPECT_EQ(object->meta.part_sizes_bytes, (std::vector<uint64_t>{kPartBytesMin, 3}));
+  EXPECT_TRUE(object->meta.checksum->base64.ends_with("-2"));
+  EXPECT_EQ(folder_.count_in("uploads"), 0u);
+  EXPECT_EQ(put(upload, 3, "late").error().code, "NoSuchUpload");
+}
+
+TEST_P(UploadsTest, APartThatWasChangedByHandIsNoPart) {
+  const UploadInfo upload = begin();
+  ASSERT_TRUE(put(upload, 1, "content"));
+  std::ofstream(folder_.path() / ".yard/uploads" / upload.id / "00001") << "another";
+  EXPECT_TRUE(uploads_.parts(upload)->empty());
+}
+
+TEST_P(UploadsTest, AnAbortedUploadIsGoneWithItsParts) {
+  const UploadInfo upload = begin();
+  ASSERT_TRUE(put(upload, 1, "content"));
+  ASSERT_TRUE(uploads_.abort(upload));
+  EXPECT_EQ(folder_.count_in("uploads"), 0u);
+  EXPECT_EQ(folder_.count_in("meta"), 0u);
+  EXPECT_FALSE(uploads_.find("b", "k", upload.id));
+}
+
+TEST_P(UploadsTest, WhatWasKilledWhileItBeganOrEndedIsRemovedAtTheStart) {
+  const UploadInfo whole = begin();
+  const UploadInfo half = begin();
+  std::filesystem::remove(folder_.path() / ".yard/uploads" / half.id / "upload");
+  const Uploads again(folder_.root());
+  EXPECT_EQ(folder_.count_in("uploads"), 1u);
+  EXPECT_TRUE(again.find("b", "k", whole.id));
+}
+
+TEST_P(UploadsTest, OneCompletesAtATime) {
+  const UploadInfo upload = begin();
+  ASSERT_TRUE(put(upload, 1, "content"));
+  const auto parts = uploads_.parts(upload);
+  const auto plan = plan_assembly(upload, *parts, all_of(*parts));
+  Bucket bucket = folder_.bucket();
+  const auto meanwhile = [&] {
+    EXPECT_EQ(uploads_.abort(upload).error().code, "OperationAborted");
+    Bucket same = folder_.bucket();
+    EXPECT_EQ(uploads_.complete(upload, *plan, same, anything, [] {}).error().code,
+              "OperationAborted");
+  };
+  EXPECT_TRUE(uploads_.complete(upload, *plan, bucket, anything, meanwhile));
+  EXPECT_EQ(folder_.content("k"), "content");
+}
+
+TEST(UploadedPartsTest, OfAnEarlierBootAreNotTrusted) {
+  TempRoot folder;
+  Uploads uploads(folder.root());
+  const auto upload = uploads.begin({.bucket = "b", .key = "k"});
+  TempFile file = *folder.root().make_temp_file();
+  // As put_part() leaves it, but for the boot.
+  const ObjectMeta meta{.etag = std::string(32, '0'),
+                        .user = {{"boot", "an earlier one"}},
+                        .checksum = ObjectChecksum{ChecksumAlgorithm::kCrc64Nvme,
+                                                   ChecksumType::kFullObject, "AAAAAAAAAAA="}};
+  ASSERT_TRUE(folder.root().meta().attach(file.fd(), meta));
+  const auto place = folder.path() / ".yard/uploads" / upload->id;
+  const UniqueFd into(::open(place.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_TRUE(file.rename_to(into.get(), "00001", TempFile::Existing::kReplaced));
+  EXPECT_TRUE(uploads.parts(*upload)->empty());
+}
+
+}  // namespace
+}  // namespace yard::gateway
