@@ -305,7 +305,6 @@ Result<HttpResponse> S3Client::send(const S3Request& request) {
       YARD_ASSIGN(credentials, credentials_->get());
     }
     const Credentials* signer = credentials ? &*credentials : nullptr;
-    if (request.attempt_count != nullptr) ++*request.attempt_count;
     Attempt attempt = request.may_hedge && request.into ? try_hedged(request, signer, payload)
                                                         : try_once(request, signer, payload);
     Next next = judge(request, attempt);

@@ -60,8 +60,6 @@ struct S3Request {
   bool may_hedge = false;
   bool is_commit = false;   // may take long
   bool is_cleanup = false;  // sent also after a stop was asked, for a short time
-  // Counts the attempts, where the caller must know of repetitions.
-  int* attempt_count = nullptr;
 };
 
 class S3Client {

@@ -308,21 +308,18 @@ Result<ObjectInfo> S3Store::put(std::string_view key, std::span<const std::byte>
   const ChecksumAlgorithm algorithm = client_.options().upload_checksum;
   S3Request request{.method = "PUT", .bucket = bucket_, .key = std::string(key), .body = content};
   request.headers.add(checksum_header(algorithm), checksum_base64(algorithm, content));
-  int attempt_count = 0;
   const std::string token = random_name(20);
   if (options.if_absent) {
     request.headers.add("If-None-Match", "*");
     request.headers.add(kPutTokenHeader, token);
-    request.attempt_count = &attempt_count;
   }
   YARD_ASSIGN(const HttpResponse response, client_.send(request));
   if (options.if_absent && response.status == 412) {
-    if (attempt_count > 1) {
-      S3Request look{.method = "HEAD", .bucket = bucket_, .key = std::string(key)};
-      YARD_ASSIGN(const HttpResponse found, client_.send(look));
-      // An earlier attempt did it, its answer lost.
-      if (found.headers.value_or(kPutTokenHeader, "") == token) return head(key);
-    }
+    // Or an earlier request of ours did it, its answer lost; libcurl may have repeated it by
+    // itself.
+    S3Request look{.method = "HEAD", .bucket = bucket_, .key = std::string(key)};
+    YARD_ASSIGN(const HttpResponse found, client_.send(look));
+    if (found.headers.value_or(kPutTokenHeader, "") == token) return head(key);
     return Error{Code::kInvalidArgument, s3_name(bucket_, key) + ": already exists"};
   }
   if (response.status >= 300) return client_.error_of(request, response);

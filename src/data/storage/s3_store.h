@@ -85,8 +85,8 @@ class S3Service {
   static Result<std::shared_ptr<S3Service>> open(S3Options options, Clock& clock = Clock::real());
   ~S3Service();
 
-  // Whether there are any; kNotFound says where was looked. Whether the server takes them is another
-  // matter.
+  // Whether there are any; kNotFound says where was looked. Whether the server takes them is
+  // another matter.
   Status check_credentials();
   Result<std::vector<std::string>> list_buckets();
   // Ok also when it is ours already.

@@ -107,34 +107,33 @@ Result<ObjectInfo> S3Multipart::complete(const std::vector<s3_xml::UploadedPart>
   complete.body = bytes_of(xml);
   complete.is_commit = true;
   complete.check_body = [](const HttpResponse& response, auto) { return check_written(response); };
-  int attempt_count = 0;
-  complete.attempt_count = &attempt_count;
   YARD_ASSIGN(const HttpResponse response, client_.send(complete));
   if (response.status == 412)
     return Error{Code::kInvalidArgument, s3_name(bucket_, key_) + ": already exists"};
   if (response.status >= 300) {
-    const Error error = client_.error_of(complete, response);
-    if (attempt_count > 1 && response.status == 404)
-      return after_lost_answer(checksum, size_bytes, error);
+    Error error = client_.error_of(complete, response);
+    if (response.status == 404) return after_lost_answer(parts.size(), checksum, size_bytes, error);
     return error;
   }
   upload_id_.clear();
   YARD_ASSIGN(s3_xml::WrittenBody written, s3_xml::parse_written(response.body));
   if (written.etag.empty())  // radosgw 16 does so
-    return after_lost_answer(checksum, size_bytes,
+    return after_lost_answer(parts.size(), checksum, size_bytes,
                              {Code::kCorrupt, s3_name(bucket_, key_) + ": is not what was put"});
   return ObjectInfo{key_, size_bytes, std::move(written.etag), client_.wall_now(), {}};
 }
 
-// The server knows the upload no more: an earlier attempt may have ended it, its answer lost.
-Result<ObjectInfo> S3Multipart::after_lost_answer(std::string_view checksum, uint64_t size_bytes,
-                                                  const Error& error) const {
+// The server knows the upload no more: an earlier request of ours (libcurl repeats one by itself
+// when a kept connection turns out dead) may have ended it, its answer lost.
+Result<ObjectInfo> S3Multipart::after_lost_answer(size_t part_count, std::string_view checksum,
+                                                  uint64_t size_bytes, const Error& error) const {
   S3Store store(service_, bucket_);
   auto info = store.head(key_);
   if (!info) return info.error().code == Code::kNotFound ? error : std::move(info).error();
   const std::string ours =
       fmt::format("{}:{}", to_string(client_.options().upload_checksum), checksum);
   const bool is_ours = info->size_bytes == size_bytes &&
+                       info->etag.ends_with(fmt::format("-{}", part_count)) &&
                        (info->checksum.empty() || checksum.empty() || info->checksum == ours);
   return is_ours ? info : Result<ObjectInfo>(error);
 }

@@ -42,8 +42,8 @@ class S3Multipart {
 
  private:
   S3Request request(std::string method) const;
-  Result<ObjectInfo> after_lost_answer(std::string_view checksum_base64, uint64_t size_bytes,
-                                       const Error& error) const;
+  Result<ObjectInfo> after_lost_answer(size_t part_count, std::string_view checksum_base64,
+                                       uint64_t size_bytes, const Error& error) const;
 
   const std::shared_ptr<S3Service> service_;
   S3Client& client_;

@@ -297,7 +297,9 @@ FakeS3::Answer FakeS3::list(const std::vector<QueryPair>& query) {
 
 FakeS3::Answer FakeS3::remove_many(const std::string& body) {
   pugi::xml_document document;
-  if (!document.load_string(body.c_str())) return error(400, "MalformedXML");
+  // A key may be a blank.
+  if (!document.load_string(body.c_str(), pugi::parse_default | pugi::parse_ws_pcdata_single))
+    return error(400, "MalformedXML");
   for (const auto& object : document.document_element().children("Object"))
     objects_.erase(object.child_value("Key"));
   return {200, {}, "<DeleteResult></DeleteResult>"};

@@ -1,0 +1,616 @@
+// What S3Store does when the server or the network misbehaves: storage/testing/fake_s3.h fails on
+// command, by the number of the call.
+#include "storage/s3_store.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <set>
+
+#include "base/testing/fake_clock.h"
+#include "storage/parallel_get.h"
+#include "storage/testing/fake_s3.h"
+
+namespace yard::storage {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::FakeS3;
+using testing::S3Call;
+using testing::S3Fault;
+
+std::string bytes_text(size_t size_bytes, unsigned seed = 1) {
+  std::string text(size_bytes, '\0');
+  for (size_t i = 0; i < size_bytes; ++i)
+    text[i] = static_cast<char>((i * 2654435761U + seed) >> 13);
+  return text;
+}
+
+const std::string& six_mib() {
+  static const std::string text = bytes_text(6 << 20);  // six parts
+  return text;
+}
+
+std::span<const std::byte> bytes(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+bool is_range(const S3Call& call) {
+  return call.method == "GET" && !call.range.empty();
+}
+
+// Fails the n-th call that `which` picks, once; or every one from the n-th on.
+FakeS3::Fate fault_at(int number, S3Fault fault, std::function<bool(const S3Call&)> which,
+                      bool forever = false) {
+  auto count = std::make_shared<std::atomic<int>>(0);
+  return [=](const S3Call& call) -> S3Fault {
+    if (!which(call)) return {};
+    const int index = (*count)++;
+    return index == number || (forever && index > number) ? fault : S3Fault();
+  };
+}
+
+S3Fault answer(int status, std::string code) {
+  return {.status = status, .body = "<Error><Code>" + code + "</Code><Message>m</Message></Error>"};
+}
+
+class Clocked {
+ public:
+  explicit Clocked(FakeS3::Fate fate) : server(std::move(fate), clock) {}
+  S3Store store() { return server.store(server.options(), clock); }
+
+  FakeClock clock;  // sleeps of retries take no time
+  FakeS3 server;
+};
+
+Result<std::string> read_by_parts(S3Store& store, const std::string& key) {
+  YARD_ASSIGN(const ObjectInfo info, store.head(key));
+  std::string out(info.size_bytes, '?');
+  YARD_TRY(parallel_get(store, info, 0, std::as_writable_bytes(std::span(out))));
+  return out;
+}
+
+TEST(S3StoreTest, AnErrorInTheNthRangeNeverBecomesContent) {
+  for (const S3Fault& fault :
+       {answer(500, "InternalError"), answer(503, "SlowDown"), answer(429, "TooManyRequests"),
+        answer(503, "ServiceUnavailable"), answer(400, "RequestTimeout")})
+    for (int number = 0; number < 6; number += 2) {
+      Clocked s3(fault_at(number, fault, is_range));
+      s3.server.put("k", six_mib());
+      S3Store store = s3.store();
+      const auto content = read_by_parts(store, "k");
+      ASSERT_TRUE(content) << content.error().message;
+      EXPECT_EQ(*content, six_mib());
+    }
+}
+
+TEST(S3StoreTest, AnErrorThatStaysIsToldWithTheObjectAndTheServersWords) {
+  Clocked s3(fault_at(3, answer(503, "SlowDown"), is_range, true));
+  s3.server.put("folder/k", six_mib());
+  S3Store store = s3.store();
+  const auto content = read_by_parts(store, "folder/k");
+  ASSERT_FALSE(content);
+  EXPECT_EQ(content.error().code, Code::kUnavailable);
+  EXPECT_NE(content.error().message.find("s3://bucket/folder/k: SlowDown"), std::string::npos)
+      << content.error().message;
+}
+
+TEST(S3StoreTest, AnErrorPageAsLongAsTheRangeIsNotContent) {
+  for (const int status : {500, 403, 404, 302}) {
+    Clocked s3([&](const S3Call& call) -> S3Fault {
+      return is_range(call) ? S3Fault{.status = status, .body = std::string(10, 'E')} : S3Fault();
+    });
+    s3.server.put("k", "0123456789");
+    std::string out(10, '?');
+    const auto got = s3.store().get_range("k", "", 0, std::as_writable_bytes(std::span(out)));
+    EXPECT_FALSE(got) << status;
+    EXPECT_EQ(out.find('E'), out.npos) << status;
+  }
+}
+
+TEST(S3StoreTest, AConnectionResetInTheBodyIsTriedAgain) {
+  for (const uint64_t after : {0, 1, 700'000}) {
+    Clocked s3(fault_at(2, {.reset_after_bytes = after}, is_range));
+    s3.server.put("k", six_mib());
+    S3Store store = s3.store();
+    const auto content = read_by_parts(store, "k");
+    ASSERT_TRUE(content) << content.error().message;
+    EXPECT_EQ(*content, six_mib());
+  }
+}
+
+TEST(S3StoreTest, ABodyThatIsAlwaysCutShortIsAnError) {
+  Clocked s3(fault_at(0, {.reset_after_bytes = 4}, is_range, true));
+  s3.server.put("k", "0123456789");
+  std::string out(10, '?');
+  const auto got = s3.store().get_range("k", "", 0, std::as_writable_bytes(std::span(out)));
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().code, Code::kUnavailable) << got.error().message;
+  EXPECT_EQ(s3.server.call_count(), 4);  // attempts_max
+}
+
+TEST(S3StoreTest, ABodyOfAnotherLengthIsCorrupt) {
+  Clocked s3([](const S3Call&) -> S3Fault {
+    return {.status = 206, .body = "01234", .headers = {{"Content-Range", "bytes 0-9/10"}}};
+  });
+  std::string out(10, '?');
+  const auto got = s3.store().get_range("k", "", 0, std::as_writable_bytes(std::span(out)));
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().code, Code::kCorrupt);
+}
+
+TEST(S3StoreTest, AnotherRangeThanAskedForIsCorrupt) {
+  for (const char* range : {"bytes 10-19/100", "bytes 1-10/100", "pages 0-9/100", "bytes 0-9"}) {
+    Clocked s3([&](const S3Call&) -> S3Fault {
+      return {.status = 206, .body = "0123456789", .headers = {{"Content-Range", range}}};
+    });
+    std::string out(10, '?');
+    const auto got = s3.store().get_range("k", "", 0, std::as_writable_bytes(std::span(out)));
+    ASSERT_FALSE(got) << range;
+    EXPECT_EQ(got.error().code, Code::kCorrupt) << range;
+    EXPECT_EQ(s3.server.call_count(), 1) << range;
+  }
+}
+
+TEST(S3StoreTest, AServerThatIgnoresRangesIsCorruptUnlessTheRangeIsTheWhole) {
+  Clocked s3([](const S3Call&) -> S3Fault { return {.status = 200, .body = "0123456789"}; });
+  std::string out(10, '?');
+  const auto bytes = std::as_writable_bytes(std::span(out));
+  EXPECT_TRUE(s3.store().get_range("k", "", 0, bytes));
+  EXPECT_EQ(out, "0123456789");
+  EXPECT_EQ(s3.store().get_range("k", "", 5, bytes).error().code, Code::kCorrupt);
+  EXPECT_EQ(s3.store().get_range("k", "", 0, bytes.first(4)).error().code, Code::kCorrupt);
+}
+
+TEST(S3StoreTest, AWrongChecksumIsTriedAgainAndCorruptWhenItStays) {
+  const auto is_whole = [](const S3Call& call) { return call.method == "GET"; };
+  for (const bool forever : {false, true}) {
+    Clocked s3(fault_at(0, {.flip_a_byte = true}, is_whole, forever));
+    S3Store store = s3.store();
+    ASSERT_TRUE(put_text(store, "k", "what was put"));
+    const auto content = get_all(store, "k");
+    ASSERT_EQ(content.has_value(), !forever);
+    if (content) {
+      EXPECT_EQ(*content, "what was put");
+    } else {
+      EXPECT_EQ(content.error().code, Code::kCorrupt) << content.error().message;
+    }
+  }
+}
+
+TEST(S3StoreTest, EveryChecksumThatAServerNamesIsVerified) {
+  for (const auto algorithm :
+       {ChecksumAlgorithm::kCrc32, ChecksumAlgorithm::kCrc32c, ChecksumAlgorithm::kCrc64Nvme,
+        ChecksumAlgorithm::kSha1, ChecksumAlgorithm::kSha256}) {
+    for (const std::string content : {"right", "wrong"}) {
+      const auto sum = checksum_base64(algorithm, bytes("right"));
+      Clocked s3([&](const S3Call&) -> S3Fault {
+        return {.status = 200,
+                .body = content,
+                .headers = {{std::string(checksum_header(algorithm)), sum}}};
+      });
+      std::string out(5, '?');
+      const auto got = s3.store().get_object({"k", 5, ""}, std::as_writable_bytes(std::span(out)));
+      EXPECT_EQ(got.has_value(), content == "right") << to_string(algorithm);
+    }
+  }
+}
+
+TEST(S3StoreTest, AFlippedByteInARangeIsFoundByTheChecksumOfTheWhole) {
+  Clocked s3(fault_at(4, {.flip_a_byte = true}, is_range));
+  S3Store store = s3.store();
+  ASSERT_TRUE(put_text(store, "k", six_mib()));
+  const auto content = read_by_parts(store, "k");
+  ASSERT_FALSE(content);
+  EXPECT_EQ(content.error().code, Code::kCorrupt);
+  EXPECT_NE(content.error().message.find("CRC64NVME"), std::string::npos);
+}
+
+TEST(S3StoreTest, AnObjectReplacedBetweenTwoRangesIsCorrupt) {
+  FakeClock clock;
+  FakeS3* server = nullptr;
+  FakeS3 s3(fault_at(3, {.before = [&] { server->put("k", bytes_text(6 << 20, 99)); }}, is_range),
+            clock);
+  server = &s3;
+  s3.put("k", six_mib());
+  S3Store store = s3.store(s3.options(), clock);
+  const auto content = read_by_parts(store, "k");
+  ASSERT_FALSE(content);
+  EXPECT_EQ(content.error().code, Code::kCorrupt) << content.error().message;
+}
+
+TEST(S3StoreTest, AServerThatIgnoresIfMatchCannotMixVersions) {
+  Clocked s3([](const S3Call&) -> S3Fault {
+    return {.status = 206,
+            .body = "0123456789",
+            .headers = {{"Content-Range", "bytes 0-9/10"}, {"ETag", "\"new\""}}};
+  });
+  std::string out(10, '?');
+  const auto got = s3.store().get_range("k", "old", 0, std::as_writable_bytes(std::span(out)));
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().code, Code::kCorrupt);
+}
+
+TEST(S3StoreTest, ASlowRangeIsAskedForTwiceAndTheSecondAnswerIsTaken) {
+  std::promise<void> over;
+  const std::shared_future<void> is_over = over.get_future();
+  // The first request for the range has its answer only after the test has its bytes.
+  FakeS3 s3(fault_at(4, {.before = [is_over] { is_over.wait_for(60s); }}, is_range));
+  s3.put("k", six_mib());
+  S3Options options = s3.options();
+  options.hedge = {.enabled = true, .delay_min = 20ms};
+  options.stall_timeout = 60s;
+  S3Store store = s3.store(options);
+  std::string out(1 << 20, '?');
+  const auto out_bytes = std::as_writable_bytes(std::span(out));
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(store.get_range("k", "", uint64_t(i) << 20, out_bytes));
+  const auto got = store.get_range("k", "", 4 << 20, out_bytes);
+  over.set_value();
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(out, six_mib().substr(4 << 20, 1 << 20));
+  EXPECT_GE(s3.call_count(), 6);
+}
+
+TEST(S3StoreTest, AStalledConnectionIsGivenUpAndTriedAgain) {
+  std::promise<void> over;
+  const std::shared_future<void> is_over = over.get_future();
+  FakeS3 s3(fault_at(0, {.before = [is_over] { is_over.wait_for(60s); }}, is_range));
+  s3.put("k", "0123456789");
+  S3Options options = s3.options();
+  options.stall_timeout = 1s;
+  std::string out(10, '?');
+  const auto got = s3.store(options).get_range("k", "", 0, std::as_writable_bytes(std::span(out)));
+  over.set_value();
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(out, "0123456789");
+}
+
+TEST(S3StoreTest, AServerThatIsNotThereIsUnavailable) {
+  S3Options options;
+  {
+    FakeS3 s3;
+    options = s3.options();
+  }
+  FakeClock clock;
+  auto service = S3Service::open(options, clock);
+  ASSERT_TRUE(service);
+  const auto head = S3Store(*service, "bucket").head("k");
+  ASSERT_FALSE(head);
+  EXPECT_EQ(head.error().code, Code::kUnavailable);
+  EXPECT_NE(head.error().message.find("s3://bucket/k"), std::string::npos);
+}
+
+// ---- writing
+
+TEST(S3StoreTest, APutWhoseBytesBrokeOnTheWayIsTriedAgain) {
+  for (const char* code : {"BadDigest", "IncompleteBody"}) {
+    Clocked s3(fault_at(0, answer(400, code), [](const S3Call&) { return true; }));
+    S3Store store = s3.store();
+    EXPECT_TRUE(put_text(store, "k", "x")) << code;
+    EXPECT_EQ(s3.server.content("k"), "x");
+    EXPECT_EQ(s3.server.call_count(), 2);
+  }
+}
+
+TEST(S3StoreTest, AConditionalPutWhoseAnswerWasLostIsStillOurs) {
+  Clocked s3(fault_at(0, {.lose_answer = true}, [](const S3Call&) { return true; }));
+  S3Store store = s3.store();
+  const auto info = put_text(store, "lock", "mine", {.if_absent = true});
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_EQ(s3.server.content("lock"), "mine");
+}
+
+TEST(S3StoreTest, AConditionalPutThatAnotherWonIsNotOursAlthoughTriedTwice) {
+  Clocked s3(fault_at(0, answer(503, "SlowDown"), [](const S3Call&) { return true; }));
+  s3.server.put("lock", "mine");  // of another writer, with the same content
+  S3Store store = s3.store();
+  const auto info = put_text(store, "lock", "mine", {.if_absent = true});
+  ASSERT_FALSE(info);
+  EXPECT_EQ(info.error().code, Code::kInvalidArgument);
+}
+
+S3Options small_parts(const FakeS3& server) {
+  S3Options options = server.options();
+  options.part_bytes = 1000;
+  options.upload_memory_bytes = 5000;
+  return options;
+}
+
+TEST(S3StoreTest, AnUploadOfManyPartsArrivesWhole) {
+  FakeS3 s3;
+  S3Store store = s3.store(small_parts(s3));
+  const std::string content = bytes_text(61'234);
+  for (const size_t step : {1UL, 999UL, 1000UL, 1001UL, 100'000UL}) {
+    auto upload = store.upload("k");
+    ASSERT_TRUE(upload);
+    for (size_t at = 0; at < content.size(); at += step)
+      ASSERT_TRUE(
+          (*upload)->write(bytes(content).subspan(at, std::min(step, content.size() - at))));
+    const auto info = (*upload)->commit();
+    ASSERT_TRUE(info) << info.error().message;
+    EXPECT_EQ(info->size_bytes, content.size());
+    EXPECT_TRUE(info->etag.ends_with("-62")) << info->etag;
+    EXPECT_EQ(s3.content("k"), content);
+    EXPECT_EQ(*get_all(store, "k"), content);
+  }
+  EXPECT_EQ(s3.open_upload_count(), 0U);
+}
+
+TEST(S3StoreTest, ManyUploadsShareALittleMemoryWithoutWaitingForEachOther) {
+  FakeS3 s3;
+  S3Store store = s3.store(small_parts(s3));
+  const std::string content = bytes_text(10'000);
+  // All are begun before any goes on, each with its first part full.
+  std::vector<std::unique_ptr<Upload>> uploads;
+  for (int i = 0; i < 20; ++i) {
+    uploads.push_back(*store.upload("k" + std::to_string(i)));
+    ASSERT_TRUE(uploads.back()->write(bytes(content).first(1000)));
+  }
+  for (auto& upload : uploads) ASSERT_TRUE(upload->write(bytes(content).subspan(1000)));
+  for (auto& upload : uploads) ASSERT_TRUE(upload->commit());
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(s3.content("k" + std::to_string(i)), content);
+}
+
+bool is_part(const S3Call& call) {
+  return call.query.find("partNumber") != call.query.npos;
+}
+
+TEST(S3StoreTest, APartThatFailsOnceIsSentAgain) {
+  FakeClock clock;
+  for (const S3Fault& fault : {answer(503, "SlowDown"), S3Fault{.lose_answer = true}}) {
+    FakeS3 s3(fault_at(3, fault, is_part), clock);
+    S3Store store = s3.store(small_parts(s3), clock);
+    auto upload = store.upload("k");
+    const std::string content = bytes_text(10'500);
+    ASSERT_TRUE((*upload)->write(bytes(content)));
+    ASSERT_TRUE((*upload)->commit());
+    EXPECT_EQ(s3.content("k"), content);
+  }
+}
+
+TEST(S3StoreTest, AnUploadWithAPartThatIsRefusedFailsAndLeavesNothing) {
+  FakeS3 s3(fault_at(3, answer(403, "AccessDenied"), is_part, true));
+  {
+    S3Store store = s3.store(small_parts(s3));
+    auto upload = store.upload("k");
+    const std::string content = bytes_text(50'000);
+    auto written = (*upload)->write(bytes(content));
+    if (written)
+      written = (*upload)->commit() ? Status(Ok{}) : Status(Error{Code::kInvalidArgument, ""});
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().code, Code::kInvalidArgument);
+  }
+  EXPECT_EQ(s3.content("k"), "");
+  EXPECT_EQ(s3.open_upload_count(), 0U);
+}
+
+TEST(S3StoreTest, ADroppedUploadIsAbortedOnTheServer) {
+  FakeS3 s3;
+  {
+    S3Store store = s3.store(small_parts(s3));
+    auto upload = store.upload("k");
+    ASSERT_TRUE((*upload)->write(bytes(bytes_text(5000))));
+  }
+  EXPECT_EQ(s3.open_upload_count(), 0U);
+  EXPECT_EQ(s3.content("k"), "");
+}
+
+TEST(S3StoreTest, TheEndOfAnUploadWhoseAnswerWasLostIsFoundOut) {
+  const auto is_end = [](const S3Call& call) {
+    return call.method == "POST" && call.query.starts_with("uploadId");
+  };
+  FakeClock clock;
+  FakeS3 s3(fault_at(0, {.lose_answer = true}, is_end), clock);
+  S3Store store = s3.store(small_parts(s3), clock);
+  auto upload = store.upload("k");
+  const std::string content = bytes_text(5000);
+  ASSERT_TRUE((*upload)->write(bytes(content)));
+  const auto info = (*upload)->commit();
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_EQ(s3.content("k"), content);
+}
+
+TEST(S3StoreTest, AnErrorWithStatus200IsAnError) {
+  const auto is_end = [](const S3Call& call) {
+    return call.method == "POST" && call.query.starts_with("uploadId");
+  };
+  FakeClock clock;
+  FakeS3 once(fault_at(0, answer(200, "InternalError"), is_end), clock);
+  S3Store store = once.store(small_parts(once), clock);
+  auto upload = store.upload("k");
+  ASSERT_TRUE((*upload)->write(bytes(bytes_text(5000))));
+  EXPECT_TRUE((*upload)->commit());
+
+  FakeS3 copy(fault_at(
+                  0, answer(200, "InternalError"),
+                  [](const S3Call& call) { return call.method == "PUT"; }, true),
+              clock);
+  copy.put("a", "x");
+  const auto copied = copy.store(copy.options(), clock).copy("a", "b", {});
+  ASSERT_FALSE(copied);
+  EXPECT_EQ(copied.error().code, Code::kUnavailable);
+}
+
+// ---- credentials, time, regions, retries
+
+TEST(S3StoreTest, AClockThatIsWrongIsPutRightByTheServersDate) {
+  FakeS3 s3;        // of today
+  FakeClock clock;  // of another month
+  S3Store store = s3.store(s3.options(), clock);
+  ASSERT_TRUE(put_text(store, "k", "x"));
+  EXPECT_EQ(s3.call_count(), 2);
+  EXPECT_TRUE(store.head("k"));  // by a method whose refusals have no body
+  EXPECT_EQ(s3.call_count(), 3);
+  FakeClock other;
+  EXPECT_TRUE(s3.store(s3.options(), other).head("k"));
+}
+
+TEST(S3StoreTest, AWrongKeyIsRefusedAtOnce) {
+  FakeS3 s3;
+  S3Options options = s3.options();
+  options.credentials->secret_key = "wrong";
+  const auto put = put_text(*std::make_unique<S3Store>(s3.store(options)), "k", "x");
+  ASSERT_FALSE(put);
+  EXPECT_EQ(put.error().code, Code::kInvalidArgument);
+  EXPECT_NE(put.error().message.find("SignatureDoesNotMatch"), std::string::npos);
+  EXPECT_EQ(s3.call_count(), 1);
+}
+
+TEST(S3StoreTest, ExpiredCredentialsAreFetchedAnewOnce) {
+  for (const bool forever : {false, true}) {
+    Clocked s3(fault_at(
+        0, answer(400, "ExpiredToken"), [](const S3Call&) { return true; }, forever));
+    S3Store store = s3.store();
+    EXPECT_EQ(put_text(store, "k", "x").has_value(), !forever);
+    EXPECT_EQ(s3.server.call_count(), 2);
+  }
+}
+
+TEST(S3StoreTest, TheRegionOfTheBucketIsToldWhenItIsAnother) {
+  for (const S3Fault& fault :
+       {S3Fault{.status = 301, .headers = {{"x-amz-bucket-region", "eu-west-1"}}},
+        S3Fault{.status = 400,
+        .body = "<Error><Code>AuthorizationHeaderMalformed</Code>"
+                "<Region>eu-west-1</Region></Error>"}}) {
+    Clocked s3([&](const S3Call&) { return fault; });
+    const auto list = s3.store().list({});
+    ASSERT_FALSE(list);
+    EXPECT_EQ(list.error().code, Code::kInvalidArgument);
+    EXPECT_NE(list.error().message.find("AWS_REGION=eu-west-1"), std::string::npos)
+        << list.error().message;
+  }
+}
+
+TEST(S3StoreTest, RetryAfterIsWaitedFor) {
+  S3Fault busy = answer(503, "SlowDown");
+  busy.headers = {{"Retry-After", "7"}};
+  Clocked s3(fault_at(0, busy, [](const S3Call&) { return true; }));
+  s3.server.put("k", "x");
+  EXPECT_TRUE(s3.store().head("k"));
+  EXPECT_GE(s3.clock.elapsed(), 7s);
+  EXPECT_LT(s3.clock.elapsed(), 8s);
+}
+
+TEST(S3StoreTest, TheBudgetOfRetriesIsOfAllRequestsTogether) {
+  FakeClock clock;
+  FakeS3 s3([](const S3Call&) { return answer(503, "SlowDown"); }, clock);
+  S3Options options = s3.options();
+  options.retry = {.attempts_max = 4, .budget_max = 20, .retry_cost = 5};
+  S3Store store = s3.store(options, clock);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(store.head("k"));
+  EXPECT_EQ(s3.call_count(), 10 + 4);
+}
+
+TEST(S3StoreTest, AnonymousRequestsAreNotSigned) {
+  bool was_signed = true;
+  FakeS3 s3([&](const S3Call& call) -> S3Fault {
+    was_signed = call.headers->contains("Authorization");
+    return {.status = 200, .body = "x"};
+  });
+  S3Options options = s3.options();
+  options.anonymous = true;
+  std::string out(1, '?');
+  EXPECT_TRUE(s3.store(options).get_range("k", "", 0, std::as_writable_bytes(std::span(out))));
+  EXPECT_FALSE(was_signed);
+}
+
+TEST(S3StoreTest, BodiesAreSignedWhenAsked) {
+  for (const auto& [signing, is_signed] :
+       {std::pair(S3BodySigning::kAlways, true), std::pair(S3BodySigning::kAuto, false)}) {
+    std::string hash;
+    FakeS3 s3([&](const S3Call& call) -> S3Fault {
+      hash = call.headers->value_or("x-amz-content-sha256", "");
+      return {};
+    });
+    S3Options options = s3.options();
+    options.body_signing = signing;
+    EXPECT_TRUE(put_text(*std::make_unique<S3Store>(s3.store(options)), "k", "x"));
+    EXPECT_EQ(hash, is_signed ? sha256_hex("x") : std::string(kUnsignedPayload));
+  }
+}
+
+TEST(S3StoreTest, AStopEndsRequestsAndRetries) {
+  StopSource stop;
+  FakeClock clock;
+  FakeS3 s3(
+      [&](const S3Call&) -> S3Fault {
+        stop.request();
+        return answer(503, "SlowDown");
+      },
+      clock);
+  S3Options options = s3.options();
+  options.stop = stop.token();
+  S3Store store = s3.store(options, clock);
+  EXPECT_FALSE(store.head("k"));
+  EXPECT_EQ(store.head("k").error().code, Code::kCancelled);
+  EXPECT_EQ(s3.call_count(), 1);
+}
+
+// ---- keys
+
+TEST(S3StoreTest, OddKeysAreListedReadAndRemovedRight) {
+  FakeS3 s3;
+  S3Options options = s3.options();
+  options.any_key = true;
+  S3Store store = s3.store(options);
+  const std::vector<std::string> keys = {
+      " ",   "a b+c",  "a%20b",  "a&b<c>\"'",      "a/",       "a//b",           "../x",
+      "./y", "=?#;:@", "é/漢字", "ends with dot.", "\x01\x1f", "tab\tnew\nline", "~-._!*()"};
+  std::set<std::string> wanted;
+  for (const std::string& key : keys) {
+    ASSERT_TRUE(put_text(store, key, key)) << key;
+    EXPECT_EQ(s3.content(key), key);
+    EXPECT_EQ(*get_all(store, key), key);
+    wanted.insert(key);
+  }
+  const auto list = list_all(store, "");
+  ASSERT_TRUE(list) << list.error().message;
+  std::set<std::string> listed;
+  for (const ObjectInfo& info : *list) listed.insert(info.key);
+  EXPECT_EQ(listed, wanted);
+  EXPECT_TRUE(store.copy("a b+c", "copy of é+", {}));
+  EXPECT_EQ(s3.content("copy of é+"), "a b+c");
+  std::vector<std::string> all = keys;
+  all.push_back("copy of é+");
+  EXPECT_TRUE(store.remove_all(all));
+  EXPECT_TRUE(list_all(store, "")->empty());
+}
+
+TEST(S3StoreTest, ElevenHundredObjectsAreListedAndRemoved) {
+  FakeS3 s3;
+  std::vector<std::string> keys;
+  for (int i = 0; i < 1100; ++i) {
+    keys.push_back("p/" + std::to_string(10'000 + i));
+    s3.put(keys.back(), "");
+  }
+  S3Store store = s3.store();
+  const auto list = list_all(store, "p/");
+  ASSERT_TRUE(list);
+  ASSERT_EQ(list->size(), 1100U);
+  for (size_t i = 0; i < 1100; ++i) EXPECT_EQ((*list)[i].key, keys[i]);
+  EXPECT_TRUE(store.remove_all(keys));
+  EXPECT_TRUE(list_all(store, "")->empty());
+}
+
+TEST(S3StoreTest, APartListOfAServersThatIsNoXmlIsCorrupt) {
+  for (const char* body : {"", "<html></html>", "{}", "<ListBucketResult><Contents></Contents>",
+                           "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+                           "<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents>"
+                           "</ListBucketResult>"}) {
+    Clocked s3([&](const S3Call&) -> S3Fault { return {.status = 200, .body = body}; });
+    const auto list = s3.store().list({});
+    ASSERT_FALSE(list) << body;
+    EXPECT_EQ(list.error().code, Code::kCorrupt) << body;
+  }
+}
+
+TEST(S3StoreTest, BucketsAreListedAndAMissingOneIsNotFound) {
+  FakeS3 s3;
+  auto service = S3Service::open(s3.options());
+  ASSERT_TRUE(service);
+  EXPECT_EQ(*(*service)->list_buckets(), std::vector<std::string>{"bucket"});
+  EXPECT_EQ(S3Store(*service, "other").list({}).error().code, Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace yard::storage
