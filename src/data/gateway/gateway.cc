@@ -181,7 +181,7 @@ Result<std::unique_ptr<Gateway>> Gateway::open(GatewayOptions options, const Clo
                    .clock = clock,
                    .root = std::move(root),
                    .verifier = SignatureVerifier({.region = "", .service = "s3"}, lookup, clock),
-                   .lister = Lister(listing_bytes_max),
+                   .lister = Lister(clock, listing_bytes_max),
                    .uploads = Uploads(root_of_uploads),
                    .notifications = Notifications(settings_fd, std::move(sink))});
   return std::unique_ptr<Gateway>(new Gateway(std::move(services)));

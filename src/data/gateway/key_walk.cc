@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <time.h>
 
 #include <algorithm>
 #include <functional>
@@ -28,10 +27,9 @@ FolderState state_of(int fd) {
   return {info.st_ino, ns_of(info.st_mtim), ns_of(info.st_ctim)};
 }
 
-bool is_settled(const FolderState& state) {
-  timespec now = {};
-  ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
-  return ns_of(now) - std::max(state.mtime_ns, state.ctime_ns) > kSettleNs;
+bool is_settled(const FolderState& state, Clock::Wall now) {
+  const int64_t now_ns = now.time_since_epoch() / std::chrono::nanoseconds(1);
+  return now_ns - std::max(state.mtime_ns, state.ctime_ns) > kSettleNs;
 }
 
 struct DirCloser {
@@ -119,11 +117,11 @@ void merge_equal(std::vector<FolderEntry>& entries) {
 }  // namespace
 
 FolderContent read_folder(const Bucket& bucket, const std::string& folder, std::string_view prefix,
-                          std::string_view after) {
+                          std::string_view after, Clock::Wall now) {
   FolderContent content;
   if (auto plain = bucket.plain_folder(folder)) {
     content.plain_state = state_of(plain->get());
-    content.is_settled &= is_settled(*content.plain_state);
+    content.is_settled &= is_settled(*content.plain_state, now);
     for_each_name(*std::move(plain), [&](std::string_view name, bool is_folder, int) {
       const std::string full = is_folder ? std::string(name) + "/" : std::string(name);
       if (is_key_part(folder, name) && belongs(folder, full, is_folder, prefix, after))
@@ -143,7 +141,7 @@ FolderContent read_folder(const Bucket& bucket, const std::string& folder, std::
         },
         has_pieces);
     // Folders of pieces change without a trace in this one.
-    content.is_settled &= is_settled(*content.odd_state) && !has_pieces;
+    content.is_settled &= is_settled(*content.odd_state, now) && !has_pieces;
   }
   merge_equal(content.entries);
   return content;
@@ -171,12 +169,12 @@ bool holds_object(const Bucket& bucket, const std::string& folder) {
   return found;
 }
 
-KeyWalk::KeyWalk(std::string prefix, std::string after)
-    : prefix_(std::move(prefix)), after_(std::move(after)) {}
+KeyWalk::KeyWalk(std::string prefix, std::string after, const Clock& clock)
+    : clock_(&clock), prefix_(std::move(prefix)), after_(std::move(after)) {}
 
 void KeyWalk::push(const Bucket& bucket, std::string folder) {
   Frame frame{std::move(folder), {}, 0};
-  frame.content = read_folder(bucket, frame.folder, prefix_, after_);
+  frame.content = read_folder(bucket, frame.folder, prefix_, after_, clock_->wall_now());
   for (const FolderEntry& entry : frame.content.entries)
     memory_bytes_ += sizeof(FolderEntry) + entry.name.capacity();
   frames_.push_back(std::move(frame));

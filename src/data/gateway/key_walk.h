@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "gateway/bucket.h"
 
 namespace yard::gateway {
@@ -41,15 +42,15 @@ struct FolderContent {
   bool is_settled = true;
 };
 FolderContent read_folder(const Bucket& bucket, const std::string& folder, std::string_view prefix,
-                          std::string_view after);
+                          std::string_view after, Clock::Wall now);
 // Whether any object lies under the folder, however deep.
 bool holds_object(const Bucket& bucket, const std::string& folder);
 
 // Not thread-safe. The names of a folder are read once, when the walk enters it.
 class KeyWalk {
  public:
-  // Keys that start with `prefix` and are greater than `after`.
-  KeyWalk(std::string prefix, std::string after);
+  // Keys that start with `prefix` and are greater than `after`. `clock` outlives it.
+  KeyWalk(std::string prefix, std::string after, const Clock& clock);
 
   struct Next {
     std::string key;  // ends in '/' and is_folder: all keys that start with it
@@ -74,6 +75,7 @@ class KeyWalk {
   void push(const Bucket& bucket, std::string folder);
   void pop();
 
+  const Clock* clock_;
   std::string prefix_;
   std::string after_;
   std::vector<Frame> frames_;

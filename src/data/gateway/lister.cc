@@ -104,10 +104,16 @@ class PageMaker {
 
 S3Result<ListedPage> Lister::list(const Bucket& bucket, const ListQuery& query) {
   auto walk = take(walk_name(bucket, query, query.after));
-  if (!walk || !walk->is_current(bucket)) walk.emplace(query.prefix, query.after);
+  if (!walk || !walk->is_current(bucket)) walk = begin(query);
   YARD_ASSIGN(ListedPage page, PageMaker(bucket, query, *walk).make());
   if (page.is_truncated) keep(walk_name(bucket, query, page.last), *std::move(walk));
   return page;
+}
+
+KeyWalk Lister::begin(const ListQuery& query) {
+  const std::scoped_lock lock(mutex_);
+  ++begun_count_;
+  return KeyWalk(query.prefix, query.after, clock_);
 }
 
 std::optional<KeyWalk> Lister::take(const std::string& name) {
@@ -140,6 +146,11 @@ size_t Lister::kept_bytes() const {
 size_t Lister::kept_count() const {
   const std::scoped_lock lock(mutex_);
   return kept_.size();
+}
+
+uint64_t Lister::begun_count() const {
+  const std::scoped_lock lock(mutex_);
+  return begun_count_;
 }
 
 }  // namespace yard::gateway

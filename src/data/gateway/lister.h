@@ -43,25 +43,30 @@ struct ListedPage {
 // Thread-safe. Keeps walks of at most `memory_bytes_max` in all, dropping those unused for longest.
 class Lister {
  public:
-  explicit Lister(size_t memory_bytes_max = size_t{128} << 20)
-      : memory_bytes_max_(memory_bytes_max) {}
+  // `clock` outlives it.
+  explicit Lister(const Clock& clock, size_t memory_bytes_max = size_t{128} << 20)
+      : clock_(clock), memory_bytes_max_(memory_bytes_max) {}
 
   S3Result<ListedPage> list(const Bucket& bucket, const ListQuery& query);
   size_t kept_bytes() const;
   size_t kept_count() const;
+  uint64_t begun_count() const;  // walks begun anew, not continued
 
  private:
   struct Kept {
     std::string name;  // of bucket, prefix, delimiter and position
     KeyWalk walk;
   };
+  KeyWalk begin(const ListQuery& query);
   std::optional<KeyWalk> take(const std::string& name);
   void keep(std::string name, KeyWalk walk);
 
+  const Clock& clock_;
   const size_t memory_bytes_max_;
   mutable std::mutex mutex_;
   std::list<Kept> kept_;  // the latest first
   size_t kept_bytes_ = 0;
+  uint64_t begun_count_ = 0;
 };
 
 }  // namespace yard::gateway
