@@ -57,6 +57,7 @@ struct CompletedPart {
   std::string etag;  // without quotes
   std::optional<std::pair<ChecksumAlgorithm, std::string>> checksum;
 };
+// InvalidArgument for a number outside of 1..10000.
 S3Result<std::vector<CompletedPart>> read_complete_request(std::string_view document);
 
 // The region named in a CreateBucketConfiguration; empty for none, and for an empty document.

@@ -48,12 +48,17 @@ S3Status for_each_child(const pugi::xml_node& parent, std::string_view name, Vis
   return Ok{};
 }
 
+constexpr uint32_t kPartNumberMax = 10'000;
+
 S3Result<CompletedPart> read_part(const pugi::xml_node& node) {
   CompletedPart part;
   const std::string number = text_of(node, "PartNumber");
   const auto [end, failed] =
       std::from_chars(number.data(), number.data() + number.size(), part.number);
   if (failed != std::errc{} || end != number.data() + number.size()) return s3::kMalformedXml;
+  if (part.number < 1 || part.number > kPartNumberMax)
+    return S3Error(s3::kInvalidArgument,
+                   "Part number must be an integer between 1 and 10000, inclusive");
   part.etag = without_quotes(text_of(node, "ETag"));
   if (part.etag.empty()) return s3::kMalformedXml;
   for (const pugi::xml_node& inner : node.children()) {

@@ -67,7 +67,7 @@ TEST(XmlReadTest, OtherDocumentsAreMalformed) {
     EXPECT_FALSE(read_complete_request(text)) << text.substr(0, 60);
     EXPECT_FALSE(read_notification_rules(text)) << text.substr(0, 60);
   }
-  for (const char* number : {"", "-1", "1x", "99999999999"})
+  for (const char* number : {"", "-1", "0", "10001", "1x", "99999999999"})
     EXPECT_FALSE(read_complete_request(
         std::string("<CompleteMultipartUpload><Part><ETag>a</ETag><PartNumber>") + number +
         "</PartNumber></Part></CompleteMultipartUpload>"));
