@@ -221,6 +221,10 @@ std::string without_quotes(std::string_view etag) {
   return std::string(etag);
 }
 
+// Whole years that fit into the clock's nanoseconds.
+constexpr int kYearMin = 1678;
+constexpr int kYearMax = 2261;
+
 std::optional<system_clock::time_point> parse_time(std::string_view text) {
   if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' ||
       text[16] != ':' || !text.ends_with('Z'))
@@ -229,6 +233,7 @@ std::optional<system_clock::time_point> parse_time(std::string_view text) {
              day = number_at(text, 8, 2), hour = number_at(text, 11, 2),
              minute = number_at(text, 14, 2), second = number_at(text, 17, 2);
   if (!year || !month || !day || !hour || !minute || !second) return std::nullopt;
+  if (*year < kYearMin || *year > kYearMax) return std::nullopt;
   const std::chrono::year_month_day date{std::chrono::year(*year),
                                          std::chrono::month(unsigned(*month)),
                                          std::chrono::day(unsigned(*day))};

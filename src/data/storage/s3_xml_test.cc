@@ -82,9 +82,9 @@ TEST(S3XmlTest, WhatIsWrittenIsReadBack) {
 TEST(S3XmlTest, TimesThatAreNoneAreRefused) {
   EXPECT_EQ(parse_time("2024-02-29T00:00:00Z")->time_since_epoch(),
             std::chrono::seconds(1709164800));
-  for (const char* bad :
-       {"", "2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z", "2024-01-01T24:00:00Z",
-        "2024-01-01 00:00:00Z", "2024-01-01T00:00:00", "aaaa-01-01T00:00:00Z"})
+  for (const char* bad : {"", "2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z",
+                          "2024-01-01T24:00:00Z", "2024-01-01 00:00:00Z", "2024-01-01T00:00:00",
+                          "aaaa-01-01T00:00:00Z", "3009-10-12T17:50:30Z"})
     EXPECT_FALSE(parse_time(bad)) << bad;
 }
 

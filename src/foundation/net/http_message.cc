@@ -210,6 +210,8 @@ std::string format_http_date(std::chrono::system_clock::time_point time) {
 }
 
 Result<std::chrono::system_clock::time_point> parse_http_date(std::string_view text) {
+  // Whole years that fit into the clock's nanoseconds.
+  constexpr int kYearMin = 1678, kYearMax = 2261;
   const Error malformed{Code::kInvalidArgument, "not an HTTP date: '" + std::string(text) + "'"};
   constexpr std::string_view kShape = "Sun, 06 Nov 1994 08:49:37 GMT";
   if (text.size() != kShape.size()) return malformed;
@@ -224,9 +226,10 @@ Result<std::chrono::system_clock::time_point> parse_http_date(std::string_view t
   parts.tm_min = digits_at(text, 20, 2);
   parts.tm_sec = digits_at(text, 23, 2);
   const bool in_range = index_of(kDays, text.substr(0, 3)) >= 0 && parts.tm_mon >= 0 &&
-                        parts.tm_mday >= 1 && parts.tm_mday <= 31 && year >= 0 &&
-                        parts.tm_hour >= 0 && parts.tm_hour <= 23 && parts.tm_min >= 0 &&
-                        parts.tm_min <= 59 && parts.tm_sec >= 0 && parts.tm_sec <= 60;
+                        parts.tm_mday >= 1 && parts.tm_mday <= 31 && year >= kYearMin &&
+                        year <= kYearMax && parts.tm_hour >= 0 && parts.tm_hour <= 23 &&
+                        parts.tm_min >= 0 && parts.tm_min <= 59 && parts.tm_sec >= 0 &&
+                        parts.tm_sec <= 60;
   if (!in_range) return malformed;
   return std::chrono::system_clock::from_time_t(::timegm(&parts));
 }

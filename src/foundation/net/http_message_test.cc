@@ -70,7 +70,8 @@ TEST(HttpMessage, WhatIsNoDateIsRefused) {
                            "Sun, 06 Nov 1994 08:49:37 UTC", "Sun, 00 Nov 1994 08:49:37 GMT",
                            "Sun, 06 Noc 1994 08:49:37 GMT", "Sun, 06 Nov 1994 24:49:37 GMT",
                            "Sun, 06 Nov 1994 08:60:37 GMT", "Xun, 06 Nov 1994 08:49:37 GMT",
-                           "Sun, 06 Nov 19x4 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT "}) {
+                           "Sun, 06 Nov 19x4 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT ",
+                           "Sun, 06 Nov 3094 08:49:37 GMT"}) {
     const auto parsed = parse_http_date(text);
     ASSERT_FALSE(parsed) << text;
     EXPECT_EQ(parsed.error().code, Code::kInvalidArgument);
