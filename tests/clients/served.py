@@ -46,8 +46,9 @@ class Served:
                 "aws_secret_access_key": exports["AWS_SECRET_ACCESS_KEY"]}
         keys.update({name: config.pop(name) for name in list(keys) if name in config})
         config.setdefault("retries", {"total_max_attempts": 1})
+        verify = config.pop("verify", None)
         return boto3.session.Session().client(
-            service, endpoint_url=self.url, region_name="us-east-1",
+            service, endpoint_url=self.url, region_name="us-east-1", verify=verify,
             config=botocore.config.Config(**config), **keys)
 
     def environment(self):

@@ -499,6 +499,26 @@ def test_files_copied_in_by_hand_are_objects(s3, bucket, gateway, tmp_path):
     assert s3.head_object(Bucket=bucket, Key="copy")["ETag"] == f'"{hashlib.md5(b"other").hexdigest()}"'
 
 
+def test_over_tls_where_the_checksum_comes_behind_the_body(tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                   check=True, capture_output=True)
+    (tmp_path / "served" / "b").mkdir(parents=True)
+    with served(tmp_path / "served", "--tls-certificate", certificate, "--tls-key", key) as gateway:
+        assert gateway.url.startswith("https://")
+        s3 = gateway.client(verify=str(certificate))
+        body = os.urandom(9 * MIB + 1)
+        sent = {}
+        s3.meta.events.register("before-send.s3.PutObject", lambda request, **_: sent.update(request.headers))
+        for name in ("CRC32", "CRC32C", "CRC64NVME", "SHA256"):
+            put = s3.put_object(Bucket="b", Key="k", Body=io.BytesIO(body), ChecksumAlgorithm=name)
+            assert sent["X-Amz-Trailer"] == f"x-amz-checksum-{name.lower()}".encode()
+            got = s3.get_object(Bucket="b", Key="k", ChecksumMode="ENABLED")
+            assert got["Body"].read() == body and got[f"Checksum{name}"] == put[f"Checksum{name}"]
+            assert "ContentEncoding" not in got
+
+
 def aws(gateway, *arguments, **options):
     return subprocess.run([AWS, *arguments], env=gateway.environment(), check=True, capture_output=True,
                           text=True, **options).stdout

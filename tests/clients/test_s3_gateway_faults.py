@@ -19,6 +19,7 @@ import botocore.awsrequest
 import botocore.credentials
 import botocore.exceptions
 import pytest
+import urllib3.exceptions
 
 from served import BIN, served
 
@@ -123,6 +124,19 @@ def test_a_truncated_body_leaves_nothing(gateway, s3):
     assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
     wait_until(lambda: not temporaries(gateway))
     assert objects_in(gateway.folder / "b") == []
+
+
+def test_a_file_rewritten_in_place_while_it_is_read_breaks_the_connection(gateway, s3):
+    path = gateway.folder / "b" / "rewritten"
+    path.write_bytes(bytes(64 * MIB))
+    body = s3.get_object(Bucket="b", Key="rewritten")["Body"]
+    body.read(MIB)  # the rest waits for us
+    with path.open("r+b") as file:
+        file.seek(63 * MIB)
+        file.write(b"another content")
+    with pytest.raises((botocore.exceptions.BotoCoreError, urllib3.exceptions.HTTPError)):
+        body.read()
+    path.unlink()
 
 
 def test_an_oversized_head_is_refused(gateway):

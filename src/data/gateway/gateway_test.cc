@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "gateway/credentials.h"
 #include "gateway/testing/temp_root.h"
 #include "net/uri.h"
@@ -20,7 +22,7 @@ struct Answer {
 // A gateway and a client that signs, without threads: one request, one answer.
 class GatewayTest : public testing::Test {
  protected:
-  GatewayTest() : credentials_{"KEY", "secret", ""} {
+  explicit GatewayTest(const Clock& clock = Clock::real()) : credentials_{"KEY", "secret", ""} {
     folder_.close();
     GatewayOptions options{.root = folder_.path().string(), .credentials = credentials_};
     options.domain = "s3.test";
@@ -28,7 +30,7 @@ class GatewayTest : public testing::Test {
     options.event_sink = [this](const ObjectEvent& event, const NotificationRule&) {
       events_.push_back(event);
     };
-    gateway_ = *Gateway::open(options);
+    gateway_ = *Gateway::open(options, clock);
   }
 
   Answer send(const std::string& method, const std::string& target, const std::string& body = "",
@@ -146,6 +148,38 @@ TEST_F(GatewayTest, EventsAreToldAfterEachChangeToWhoAskedForThem) {
                                             "ObjectRemoved:Delete a.jpg"}));
   EXPECT_EQ(events_[0].size_bytes, 5u);
   EXPECT_EQ(events_[0].etag, "827ccb0eea8a706c4c34a16891f84e7b");
+}
+
+// Each look at it costs six seconds.
+class SlowClock final : public Clock {
+ public:
+  Monotonic now() const override { return Monotonic(std::chrono::seconds(6 * ++looks_)); }
+  Wall wall_now() const override { return Clock::real().wall_now(); }
+  bool sleep_for(std::chrono::nanoseconds, const StopToken&) override { return true; }
+
+ private:
+  mutable std::atomic<int> looks_ = 0;
+};
+
+SlowClock& slow_clock() {
+  static SlowClock clock;
+  return clock;
+}
+
+class SlowGatewayTest : public GatewayTest {
+ protected:
+  SlowGatewayTest() : GatewayTest(slow_clock()) {}
+};
+
+TEST_F(SlowGatewayTest, AnAnswerThatTakesLongBeginsBeforeItIsKnown) {
+  send("PUT", "/b/k", "content");
+  const Answer copied = send("PUT", "/b/copy", "", {{"x-amz-copy-source", "b/k"}});
+  EXPECT_EQ(copied.status, 200);
+  EXPECT_NE(copied.head.find("chunked"), copied.head.npos);
+  EXPECT_NE(copied.body.find("<?xml version=\"1.0\" encoding=\"UTF-8\"?>"), copied.body.npos);
+  EXPECT_NE(copied.body.find("<CopyObjectResult"), copied.body.npos);
+  EXPECT_EQ(copied.body.find("<?xml"), copied.body.rfind("<?xml"));
+  EXPECT_EQ(send("GET", "/b/copy").body, "content");
 }
 
 TEST_F(GatewayTest, ControlCharactersInAKeyAreListedEncoded) {
