@@ -87,8 +87,11 @@ Result<Copy> make_copy(const Place& source, ObjectInfo info, const Target& targe
 // One run of a command: its copier, and what it tells.
 class Run {
  public:
-  Run(const CopyCommand& command, const Context& context, uint64_t memory_bytes, bool to_s3)
+  // is_one_object: the command names one, not a folder or several.
+  Run(const CopyCommand& command, const Context& context, uint64_t memory_bytes, bool to_s3,
+      bool is_one_object)
       : command_(command),
+        is_one_object_(is_one_object),
         shows_lines_(!command.quiet && !command.store.json && !context.stdout_is_terminal),
         start_(std::chrono::steady_clock::now()),
         copier_({.transfer = {.memory_bytes_max = to_s3 ? memory_bytes / 2 : memory_bytes,
@@ -115,11 +118,19 @@ class Run {
       print_json_line({{"url", url}, {"removed", !command_.dry_run}});
     else if (shows_lines_ || command_.dry_run)
       fmt::print("{}: {}\n", what, url);
+    removed_count_ += command_.dry_run ? 0 : 1;
   }
 
-  Status finish(size_t same_count = 0) {
+  // Waits for all copies.
+  Status wait() {
     static_cast<void>(copier_.finish());  // its first error is ours
     line_.reset();
+    if (first_error_) return *first_error_;
+    return Ok{};
+  }
+
+  // The last line, and how the command ends.
+  Status finish(size_t same_count = 0) {
     const auto& progress = copier_.progress();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
     const uint64_t failed = progress.objects_failed + refused_count_;
@@ -128,19 +139,15 @@ class Run {
       print_json_line({{"copied", copied},
                        {"failed", failed},
                        {"same", same_count},
+                       {"removed", removed_count_},
                        {"bytes", progress.bytes_done.load()},
                        {"seconds", elapsed.count()}});
     else if (!command_.quiet && !command_.dry_run)
-      fmt::print("{} copied{}, {} in {} ({}/s)\n", copied,
-                 same_count > 0 ? fmt::format(", {} the same", same_count) : "",
-                 format_size_bytes(progress.bytes_done),
-                 format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(elapsed)),
-                 format_size_bytes(static_cast<uint64_t>(static_cast<double>(progress.bytes_done) /
-                                                         std::max(elapsed.count(), 1e-3))));
+      print_summary(copied, same_count, elapsed);
     if (!first_error_) return Ok{};
     if (first_error_->code == Code::kCancelled)
       return Error{Code::kCancelled, "stopped; the same command goes on from here"};
-    if (failed + copied == 1) return *first_error_;
+    if (is_one_object_) return *first_error_;
     return Error{first_error_->code,
                  fmt::format("{} of {} objects were not copied", failed, failed + copied)};
   }
@@ -161,21 +168,33 @@ class Run {
     if (shows_lines_ || command_.store.json) print_copy(copy, "copy");
   }
 
+  void print_summary(uint64_t copied, size_t same_count, std::chrono::duration<double> elapsed) {
+    const uint64_t bytes = copier_.progress().bytes_done;
+    std::string others;
+    if (same_count > 0) others += fmt::format(", {} the same", same_count);
+    if (removed_count_ > 0) others += fmt::format(", {} removed", removed_count_);
+    fmt::print("{} copied{}, {} in {} ({}/s)\n", copied, others, format_size_bytes(bytes),
+               format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(elapsed)),
+               format_size_bytes(static_cast<uint64_t>(static_cast<double>(bytes) /
+                                                       std::max(elapsed.count(), 1e-3))));
+  }
+
   void note_failure(const Error& error) {
     const std::lock_guard lock(mutex_);
-    const bool is_first = !first_error_;
-    if (is_first) first_error_ = error;
+    if (!first_error_) first_error_ = error;
     // One copy alone is told by main().
-    if (error.code != Code::kCancelled && copier_.progress().objects_total + refused_count_ > 1)
+    if (error.code != Code::kCancelled && !is_one_object_)
       fmt::print(stderr, "yard: {}\n", error.message);
   }
 
   const CopyCommand& command_;
+  const bool is_one_object_;
   const bool shows_lines_;
   const std::chrono::steady_clock::time_point start_;
   std::mutex mutex_;
   std::optional<Error> first_error_;
   uint64_t refused_count_ = 0;
+  uint64_t removed_count_ = 0;
   transfer::Copier copier_;
   std::optional<ProgressLine> line_;
 };
@@ -214,7 +233,7 @@ Status run_cp(const CopyCommand& command, const Context& context) {
   storage::Opener opener(s3_options(command.store, context, memory_bytes / 2));
   const bool many = command.sources.size() > 1;
   YARD_ASSIGN(const Target target, open_target(opener, command.target, many || command.recursive));
-  Run run(command, context, memory_bytes, target.is_s3());
+  Run run(command, context, memory_bytes, target.is_s3(), !many && !command.recursive);
   for (const std::string& url : command.sources) {
     const auto add = [&]() -> Status {
       YARD_ASSIGN(const Place source, open_place(opener, url));
@@ -230,6 +249,7 @@ Status run_cp(const CopyCommand& command, const Context& context) {
     };
     if (auto added = add(); !added) run.fail(added.error());
   }
+  static_cast<void>(run.wait());  // finish() has its error
   return run.finish();
 }
 
@@ -256,6 +276,17 @@ Result<std::pair<std::optional<Place>, std::vector<ObjectInfo>>> list_target(
   return std::pair(std::optional(std::move(place)), std::move(objects));
 }
 
+Status remove_others(const Place& target, const transfer::SyncPlan& plan,
+                     const CopyCommand& command, Run& run) {
+  std::vector<std::string> keys;
+  for (const std::string& key : plan.deletions) {
+    keys.push_back(as_folder(target.key) + key);
+    run.tell_removal(target.url_of(keys.back()));
+  }
+  if (command.dry_run) return Ok{};
+  return target.store->remove_all(keys);
+}
+
 Status run_sync(const CopyCommand& command, const Context& context) {
   YARD_ASSIGN(const uint64_t memory_bytes, memory_bytes_of(command.store));
   storage::Opener opener(s3_options(command.store, context, memory_bytes / 2));
@@ -268,7 +299,7 @@ Status run_sync(const CopyCommand& command, const Context& context) {
   if (!listed) return std::move(listed).error();
   const auto& [target_place, existing] = *listed;
   transfer::SyncPlan plan = transfer::plan_sync(wanted, existing, command.compare);
-  Run run(command, context, memory_bytes, target.is_s3());
+  Run run(command, context, memory_bytes, target.is_s3(), false);
   for (ObjectInfo& info : plan.copies) {
     if (context.stop.stopped()) break;
     const std::string relative = info.key;
@@ -280,15 +311,9 @@ Status run_sync(const CopyCommand& command, const Context& context) {
     else
       run.fail(copy.error());
   }
-  YARD_TRY(run.finish(plan.same_count));
-  // Last, and only when all copies are there: nothing is lost that was not replaced.
-  if (plan.deletions.empty() || !target_place) return Ok{};
-  for (std::string& key : plan.deletions) {
-    key.insert(0, as_folder(target_place->key));
-    run.tell_removal(target_place->url_of(key));
-  }
-  if (command.dry_run) return Ok{};
-  return target_place->store->remove_all(plan.deletions);
+  // Removals come last, and only when all copies are there: nothing is lost that was not replaced.
+  if (run.wait() && target_place) YARD_TRY(remove_others(*target_place, plan, command, run));
+  return run.finish(plan.same_count);
 }
 
 void add_copy_flags(CLI::App& app, CopyCommand& command) {

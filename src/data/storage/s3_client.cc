@@ -16,7 +16,8 @@ using namespace std::chrono_literals;
 
 constexpr auto kSkewMax = 4min;  // S3 refuses from 15; a refusal with less has another reason
 constexpr auto kRetryAfterMax = 60s;
-constexpr auto kCleanupTimeout = 5s;
+constexpr auto kCleanupTimeout = 3s;
+constexpr int kCleanupAttempts = 2;
 constexpr size_t kMessageBytesMax = 500;
 
 bool is_loopback(std::string_view authority) {
@@ -295,6 +296,7 @@ bool S3Client::wait_before_retry(const S3Request& request, const Attempt& attemp
 Result<HttpResponse> S3Client::send(const S3Request& request) {
   const std::string payload = payload_of(request);
   const std::string name = s3_name(request.bucket, request.key);
+  const int attempts_max = request.is_cleanup ? kCleanupAttempts : options_.retry.attempts_max;
   bool fixed_clock = false, renewed_credentials = false;
   int retry_count = 0;
   for (;;) {
@@ -325,7 +327,7 @@ Result<HttpResponse> S3Client::send(const S3Request& request) {
       }
       next = Next::kDone;
     }
-    if (next == Next::kRetry && retry_count + 1 < options_.retry.attempts_max &&
+    if (next == Next::kRetry && retry_count + 1 < attempts_max &&
         wait_before_retry(request, attempt, retry_count)) {
       ++retry_count;
       continue;
