@@ -5,7 +5,7 @@
 namespace yard::storage {
 namespace {
 
-constexpr std::chrono::milliseconds kRoundMin{50};
+constexpr std::chrono::milliseconds kRoundMin{20};
 constexpr int kHeldRounds = 16;
 constexpr double kGrowthWorthDoubling = 1.15;
 constexpr double kGrowthWorthKeeping = 1.05;
@@ -14,8 +14,12 @@ constexpr double kRequestBytes = 16 << 10;
 
 }  // namespace
 
-void ConcurrencyRule::on_end(uint64_t bytes, Clock::Monotonic now) {
+void ConcurrencyRule::on_begin(Clock::Monotonic now) {
   if (!round_start_) round_start_ = now;
+}
+
+void ConcurrencyRule::on_end(uint64_t bytes, Clock::Monotonic now) {
+  on_begin(now);
   ++ends_;
   moved_ += static_cast<double>(bytes) + kRequestBytes;
   const auto elapsed = now - *round_start_;
@@ -103,6 +107,10 @@ void TransferPool::run(uint64_t memory_bytes, const Task& task,
     memory_.give(memory_bytes);
     if (cancelled) cancelled();
     return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    rule_.on_begin(clock_.now());
   }
   const auto moved = task();
   memory_.give(memory_bytes);

@@ -15,7 +15,7 @@
 namespace yard::storage {
 
 // How many transfers run at once, found by climbing: a round is as many ends of transfers as run at
-// once (and 50 ms at least). While a round moves 15 % more per second than the best before it, the
+// once (and 20 ms at least). While a round moves 15 % more per second than the best before it, the
 // number doubles. When it does not, the number before is kept for 16 rounds; then a quarter more is
 // tried, and kept if it brings 5 %. A server that asks to slow down halves it at once.
 //
@@ -25,6 +25,7 @@ class ConcurrencyRule {
   ConcurrencyRule(int first, int max) : max_(max), limit_(first < max ? first : max) {}
 
   int limit() const { return limit_; }
+  void on_begin(Clock::Monotonic now);
   void on_end(uint64_t bytes, Clock::Monotonic now);
   void on_slow_down();
 
@@ -45,8 +46,8 @@ class ConcurrencyRule {
 
 struct TransferOptions {
   uint64_t memory_bytes_max = uint64_t{256} << 20;  // of the buffers of all transfers under way
-  int transfer_count_first = 16;
-  int transfer_count_max = 128;
+  int transfer_count_first = 32;
+  int transfer_count_max = 256;
   StopToken stop;  // transfers not yet begun are not begun
 };
 

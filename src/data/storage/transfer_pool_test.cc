@@ -31,6 +31,8 @@ int settle(const Link& link, uint64_t bytes, double seconds, ConcurrencyRule& ru
     // One wave of as many as run at once, ending one after the other.
     const int at_once = rule.limit();
     const double wave_s = link.seconds_of(bytes, at_once);
+    rule.on_begin(Clock::Monotonic(std::chrono::duration_cast<Clock::Monotonic::duration>(
+        std::chrono::duration<double>(now_s))));
     for (int i = 1; i <= at_once; ++i)
       rule.on_end(bytes, Clock::Monotonic(std::chrono::duration_cast<Clock::Monotonic::duration>(
                              std::chrono::duration<double>(now_s + wave_s * i / at_once))));

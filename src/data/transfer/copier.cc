@@ -1,9 +1,11 @@
 #include "transfer/copier.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <filesystem>
 
 #include "storage/directory_store.h"
@@ -39,14 +41,20 @@ std::string Copy::target_url() const {
   return target ? fmt::format("{}/{}", target->url(), target_key) : target_path;
 }
 
-// Memory of parts that is used again: fresh pages cost as much as the copying into them.
+// Memory of parts that is used again, in huge pages where the kernel has them: the faults of fresh
+// small pages cost as much as the copying into them.
 class Copier::Buffers {
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  using Bytes = std::unique_ptr<std::byte[], Free>;
+
  public:
   class Lease {
    public:
     Lease(Buffers& owner, size_t size_bytes)
         : owner_(owner),
-          capacity_(std::bit_ceil(std::max<size_t>(size_bytes, 1))),
+          capacity_(std::bit_ceil(std::max(size_bytes, kAlignment))),
           bytes_(owner.take(capacity_)),
           size_bytes_(size_bytes) {}
     ~Lease() { owner_.give(capacity_, std::move(bytes_)); }
@@ -57,36 +65,47 @@ class Copier::Buffers {
    private:
     Buffers& owner_;
     const size_t capacity_;
-    std::unique_ptr<std::byte[]> bytes_;
+    Bytes bytes_;
     const size_t size_bytes_;
   };
 
  private:
+  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kHugePage = 2 << 20;
   static constexpr size_t kKeptMin = 1 << 20;  // malloc is good at smaller ones
 
-  std::unique_ptr<std::byte[]> take(size_t capacity) {
+  static Bytes allocate(size_t capacity) {
+    const bool is_huge = capacity >= kHugePage;
+    Bytes bytes(
+        static_cast<std::byte*>(std::aligned_alloc(is_huge ? kHugePage : kAlignment, capacity)));
+    YARD_CHECK(bytes != nullptr);
+    // Advice: without it the memory is as good, only slower.
+    if (is_huge) ::madvise(bytes.get(), capacity, MADV_HUGEPAGE);
+    return bytes;
+  }
+  Bytes take(size_t capacity) {
     if (capacity >= kKeptMin) {
       const std::lock_guard lock(mutex_);
       if (capacity != capacity_) {
         kept_.clear();
         capacity_ = capacity;
       } else if (!kept_.empty()) {
-        auto bytes = std::move(kept_.back());
+        Bytes bytes = std::move(kept_.back());
         kept_.pop_back();
         return bytes;
       }
     }
-    return std::make_unique_for_overwrite<std::byte[]>(capacity);
+    return allocate(capacity);
   }
   // Of one size only, the latest, so that no more is kept than was used at once.
-  void give(size_t capacity, std::unique_ptr<std::byte[]> bytes) {
+  void give(size_t capacity, Bytes bytes) {
     const std::lock_guard lock(mutex_);
     if (capacity == capacity_) kept_.push_back(std::move(bytes));
   }
 
   std::mutex mutex_;
   size_t capacity_ = 0;
-  std::vector<std::unique_ptr<std::byte[]>> kept_;
+  std::vector<Bytes> kept_;
 };
 
 // A large object on its way into a file.
