@@ -66,6 +66,7 @@ TEST(BucketTest, AKeyWhosePathBecameFreeIsReplacedNotDoubled) {
   ASSERT_TRUE(folder.put("a/b", "second"));
   EXPECT_TRUE(fs::is_regular_file(folder.path() / "b/a/b"));
   EXPECT_EQ(folder.content("a/b"), "second");
+  EXPECT_FALSE(fs::exists(folder.path() / ".yard/odd/b/a+/b="));
   ASSERT_TRUE(*folder.remove("a/b"));
   EXPECT_EQ(folder.content("a/b"), "no such key");
 }

@@ -96,24 +96,6 @@ bool is_key_part(const std::string& folder, std::string_view name) {
   return false;
 }
 
-// Equal names: the plain one hides the odd one, a folder is both.
-void merge_equal(std::vector<FolderEntry>& entries) {
-  std::ranges::sort(entries, [](const FolderEntry& a, const FolderEntry& b) {
-    const int order = a.name.compare(b.name);
-    return order != 0 ? order < 0 : a.is_plain > b.is_plain;
-  });
-  size_t kept = 0;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    if (kept > 0 && entries[kept - 1].name == entries[i].name) {
-      entries[kept - 1].is_odd |= entries[i].is_odd;
-      continue;
-    }
-    if (kept != i) entries[kept] = std::move(entries[i]);
-    ++kept;
-  }
-  entries.resize(kept);
-}
-
 }  // namespace
 
 FolderContent read_folder(const Bucket& bucket, const std::string& folder, std::string_view prefix,
@@ -125,7 +107,7 @@ FolderContent read_folder(const Bucket& bucket, const std::string& folder, std::
     for_each_name(*std::move(plain), [&](std::string_view name, bool is_folder, int) {
       const std::string full = is_folder ? std::string(name) + "/" : std::string(name);
       if (is_key_part(folder, name) && belongs(folder, full, is_folder, prefix, after))
-        content.entries.push_back({full, true, false});
+        content.names.push_back(full);
       return true;
     });
   }
@@ -135,15 +117,17 @@ FolderContent read_folder(const Bucket& bucket, const std::string& folder, std::
     for_each_odd_name(
         *std::move(odd), "",
         [&](const std::string& name, bool is_folder) {
-          if (belongs(folder, name, is_folder, prefix, after))
-            content.entries.push_back({name, false, true});
+          if (belongs(folder, name, is_folder, prefix, after)) content.names.push_back(name);
           return true;
         },
         has_pieces);
     // Folders of pieces change without a trace in this one.
     content.is_settled &= is_settled(*content.odd_state, now) && !has_pieces;
   }
-  merge_equal(content.entries);
+  // A folder may be both; of a key that is, Bucket::open() says which is the object.
+  std::ranges::sort(content.names);
+  const auto doubles = std::ranges::unique(content.names);
+  content.names.erase(doubles.begin(), doubles.end());
   return content;
 }
 
@@ -175,14 +159,14 @@ KeyWalk::KeyWalk(std::string prefix, std::string after, const Clock& clock)
 void KeyWalk::push(const Bucket& bucket, std::string folder) {
   Frame frame{std::move(folder), {}, 0};
   frame.content = read_folder(bucket, frame.folder, prefix_, after_, clock_->wall_now());
-  for (const FolderEntry& entry : frame.content.entries)
-    memory_bytes_ += sizeof(FolderEntry) + entry.name.capacity();
+  for (const std::string& name : frame.content.names)
+    memory_bytes_ += sizeof(name) + name.capacity();
   frames_.push_back(std::move(frame));
 }
 
 void KeyWalk::pop() {
-  for (const FolderEntry& entry : frames_.back().content.entries)
-    memory_bytes_ -= sizeof(FolderEntry) + entry.name.capacity();
+  for (const std::string& name : frames_.back().content.names)
+    memory_bytes_ -= sizeof(name) + name.capacity();
   frames_.pop_back();
 }
 
@@ -192,9 +176,9 @@ std::optional<KeyWalk::Next> KeyWalk::peek(const Bucket& bucket) {
   has_begun_ = true;
   while (!frames_.empty()) {
     const Frame& frame = frames_.back();
-    if (frame.at < frame.content.entries.size()) {
-      const FolderEntry& entry = frame.content.entries[frame.at];
-      return Next{frame.folder + entry.name, entry.is_folder()};
+    if (frame.at < frame.content.names.size()) {
+      const std::string& name = frame.content.names[frame.at];
+      return Next{frame.folder + name, name.ends_with('/')};
     }
     pop();
   }
@@ -203,7 +187,7 @@ std::optional<KeyWalk::Next> KeyWalk::peek(const Bucket& bucket) {
 
 void KeyWalk::enter(const Bucket& bucket) {
   Frame& frame = frames_.back();
-  std::string folder = frame.folder + frame.content.entries[frame.at].name;
+  std::string folder = frame.folder + frame.content.names[frame.at];
   ++frame.at;
   push(bucket, std::move(folder));
 }
@@ -216,8 +200,8 @@ void KeyWalk::pass_all(std::string_view prefix) {
   while (!frames_.empty() && frames_.back().folder.starts_with(prefix)) pop();
   if (frames_.empty()) return;
   Frame& frame = frames_.back();
-  const auto& entries = frame.content.entries;
-  while (frame.at < entries.size() && (frame.folder + entries[frame.at].name).starts_with(prefix))
+  const auto& names = frame.content.names;
+  while (frame.at < names.size() && (frame.folder + names[frame.at]).starts_with(prefix))
     ++frame.at;
 }
 

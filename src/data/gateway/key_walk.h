@@ -15,15 +15,6 @@
 
 namespace yard::gateway {
 
-// What lies in one folder of a bucket: files and folders (names end in '/'), plain ones and those
-// of odd keys together, in byte order.
-struct FolderEntry {
-  std::string name;
-  bool is_plain = false;
-  bool is_odd = false;
-  bool is_folder() const { return !name.empty() && name.back() == '/'; }
-};
-
 // The state of a folder when it was read: as long as it is the same, so are the names in it.
 struct FolderState {
   uint64_t inode = 0;
@@ -32,15 +23,18 @@ struct FolderState {
   bool operator==(const FolderState&) const = default;
 };
 
-// Reads the folder `folder` ("" or "a/b/"), keeping entries that `wants` wants by name.
 struct FolderContent {
-  std::vector<FolderEntry> entries;
+  // Of files, and of folders with a '/' at their end; plain ones and those of odd keys together, in
+  // byte order.
+  std::vector<std::string> names;
   std::optional<FolderState> plain_state;
   std::optional<FolderState> odd_state;
   // False: something changed so shortly before that the kernel's clock might not tell a further
   // change from it.
   bool is_settled = true;
 };
+// Reads the folder `folder` ("" or "a/b/"): the names of keys, or of folders of keys, that start
+// with `prefix` and are greater than `after`.
 FolderContent read_folder(const Bucket& bucket, const std::string& folder, std::string_view prefix,
                           std::string_view after, Clock::Wall now);
 // Whether any object lies under the folder, however deep.

@@ -191,6 +191,20 @@ TEST_P(UploadsTest, OneCompletesAtATime) {
   EXPECT_EQ(folder_.content("k"), "content");
 }
 
+TEST_P(UploadsTest, AnUploadWhoseCompletionWasRefusedCanBeCompletedLater) {
+  const UploadInfo upload = begin();
+  ASSERT_TRUE(put(upload, 1, "content"));
+  const auto parts = uploads_.parts(upload);
+  const auto plan = plan_assembly(upload, *parts, all_of(*parts));
+  Bucket bucket = folder_.bucket();
+  const auto refuse = [](const ObjectFile*) -> S3Status { return s3::kPreconditionFailed; };
+  EXPECT_EQ(uploads_.complete(upload, *plan, bucket, refuse, [] {}).error().http_status, 412);
+  EXPECT_EQ(folder_.content("k"), "no such key");
+  EXPECT_EQ(folder_.count_in("tmp"), 0u);
+  EXPECT_TRUE(complete(upload));
+  EXPECT_EQ(folder_.content("k"), "content");
+}
+
 TEST(UploadedPartsTest, OfAnEarlierBootAreNotTrusted) {
   TempRoot folder;
   Uploads uploads(folder.root());
