@@ -11,6 +11,8 @@ import threading
 
 import boto3
 import botocore.config
+import botocore.exceptions
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("YARD_BIN", ROOT / "build/release/bin"))
@@ -75,3 +77,16 @@ def served(folder, *options):
         if gateway.process.poll() is None:
             gateway.stop()
         gateway.process.stdout.close()
+
+
+def error_of(call, **arguments):
+    """Code and status of the error that the call ends in."""
+    with pytest.raises(botocore.exceptions.ClientError) as failed:
+        call(**arguments)
+    answer = failed.value.response
+    return answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def keys_of(s3, bucket, version="list_objects_v2", **arguments):
+    pages = s3.get_paginator(version).paginate(Bucket=bucket, **arguments)
+    return [entry["Key"] for page in pages for entry in page.get("Contents", [])]

@@ -21,7 +21,7 @@ import botocore.exceptions
 import pytest
 import urllib3.exceptions
 
-from served import BIN, served
+from served import BIN, error_of, served
 
 MIB = 1 << 20
 WAIT_SECONDS = 60  # only a failure comes near it
@@ -38,13 +38,6 @@ def gateway(tmp_path_factory):
 @pytest.fixture(scope="module")
 def s3(gateway):
     return gateway.client()
-
-
-def error_of(call, **arguments):
-    with pytest.raises(botocore.exceptions.ClientError) as failed:
-        call(**arguments)
-    answer = failed.value.response
-    return answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]
 
 
 def objects_in(folder):
