@@ -92,7 +92,7 @@ TEST_F(CopierTest, FilesAndObjectsBecomeObjects) {
                       .target = store_,
                       .target_key = std::string("up/") + key});
   ASSERT_TRUE(copy(copies));
-  EXPECT_EQ(*get_all(*store_, "up/large"), large_);
+  EXPECT_TRUE(*get_all(*store_, "up/large") == large_);
   EXPECT_EQ(*get_all(*store_, "up/small"), "abc");
 }
 
@@ -117,7 +117,7 @@ TEST_F(CopierTest, AFileThatIsBrokenOffGoesOnWhereItWas) {
   });
   ASSERT_TRUE(copy({into_file(counting, "k", "file")}));
   EXPECT_EQ(later_reads, 12 - 5);
-  EXPECT_EQ(*read_file(folder_ + "/file"), large_);
+  EXPECT_TRUE(*read_file(folder_ + "/file") == large_);
   EXPECT_EQ(file_count(), 1U);
 }
 
@@ -156,7 +156,7 @@ TEST_F(CopierTest, APartThatRottedInAHiddenFileIsFoundByTheChecksum) {
   EXPECT_EQ(copy({right}).error().code, Code::kCorrupt);
   EXPECT_EQ(file_count(), 0U);
   ASSERT_TRUE(copy({right}));  // from the start
-  EXPECT_EQ(*read_file(right.target_path), large_);
+  EXPECT_TRUE(*read_file(right.target_path) == large_);
 }
 
 TEST_F(CopierTest, OneFailureDoesNotHoldUpTheOthers) {
@@ -196,7 +196,7 @@ TEST_F(CopierTest, AfterAStopEveryCopyIsToldAndWhatCameStays) {
   EXPECT_EQ(good_count_ + bad_count_, 11);
   EXPECT_FALSE(fs::exists(folder_ + "/file"));
   ASSERT_TRUE(copy({into_file(store_, "k", "file")}));
-  EXPECT_EQ(*read_file(folder_ + "/file"), large_);
+  EXPECT_TRUE(*read_file(folder_ + "/file") == large_);
 }
 
 TEST_F(CopierTest, ManyLargeFilesGoThroughLittleMemory) {
