@@ -13,6 +13,7 @@
 #include "net/http_client.h"
 #include "net/sigv4.h"
 #include "net/uri.h"
+#include "storage/buffer_pool.h"
 #include "storage/s3_credentials.h"
 #include "storage/s3_store.h"
 #include "storage/s3_xml_internal.h"
@@ -81,6 +82,7 @@ class S3Client {
   StoreSpeed speed() const;
   WorkQueue& part_queue() { return part_queue_; }
   ByteBudget& upload_memory() { return upload_memory_; }
+  BufferPool& upload_buffers() { return upload_buffers_; }
   Clock::Wall wall_now() const { return clock_.wall_now(); }
 
  private:
@@ -118,6 +120,7 @@ class S3Client {
   HedgeBudget hedge_budget_;
   SpeedMeter meter_;
   ByteBudget upload_memory_;
+  BufferPool upload_buffers_;
   WorkQueue part_queue_;  // last: its threads use the others
 };
 

@@ -169,9 +169,10 @@ S3Upload::~S3Upload() {
 }
 
 void S3Upload::drop(Buffer& buffer) {
-  if (!buffer.bytes) return;
-  if (buffer.is_of_budget) client_.upload_memory().give(buffer.capacity);
-  buffer.bytes.reset();
+  if (!buffer.memory) return;
+  const size_t capacity = buffer.memory.span().size();
+  buffer.memory.reset();
+  if (buffer.is_of_budget) client_.upload_memory().give(capacity);
   const std::lock_guard lock(mutex_);
   if (!buffer.is_of_budget) own_buffer_in_use_ = false;
   changed_.notify_all();
@@ -193,17 +194,19 @@ Status S3Upload::take_buffer() {
     return *error_;
   }
   if (!is_of_budget) own_buffer_in_use_ = true;
-  filling_ = {std::make_unique_for_overwrite<std::byte[]>(capacity), capacity, 0, is_of_budget};
+  filling_ = {client_.upload_buffers().take(capacity), 0, is_of_budget};
   return Ok{};
 }
 
 Status S3Upload::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     // Sent when more follows, so that what fits into one part is put in one request.
-    if (filling_.bytes && filling_.size_bytes == filling_.capacity) YARD_TRY(send_part());
-    if (!filling_.bytes) YARD_TRY(take_buffer());
-    const size_t count = std::min<uint64_t>(bytes.size(), filling_.capacity - filling_.size_bytes);
-    std::memcpy(filling_.bytes.get() + filling_.size_bytes, bytes.data(), count);
+    if (filling_.memory && filling_.size_bytes == filling_.memory.span().size())
+      YARD_TRY(send_part());
+    if (!filling_.memory) YARD_TRY(take_buffer());
+    const auto space = filling_.memory.span().subspan(filling_.size_bytes);
+    const size_t count = std::min(bytes.size(), space.size());
+    std::memcpy(space.data(), bytes.data(), count);
     filling_.size_bytes += count;
     size_bytes_ += count;
     bytes = bytes.subspan(count);
@@ -239,7 +242,7 @@ void S3Upload::run_part(int number, Buffer buffer) {
   std::optional<Error> error;
   s3_xml::UploadedPart part;
   if (is_wanted) {
-    auto sent = multipart_.put_part(number, {buffer.bytes.get(), buffer.size_bytes});
+    auto sent = multipart_.put_part(number, buffer.memory.span().first(buffer.size_bytes));
     if (sent)
       part = *std::move(sent);
     else
@@ -262,7 +265,7 @@ Status S3Upload::wait_until_sent() {
 
 Result<ObjectInfo> S3Upload::put_whole() {
   S3Store store(service_, bucket_);
-  return store.put(key_, {filling_.bytes.get(), filling_.size_bytes}, options_);
+  return store.put(key_, filling_.memory.span().first(filling_.size_bytes), options_);
 }
 
 Result<ObjectInfo> S3Upload::commit() {

@@ -63,9 +63,8 @@ class S3Upload final : public Upload {
 
  private:
   struct Buffer {
-    std::unique_ptr<std::byte[]> bytes;
-    uint64_t capacity = 0;
-    uint64_t size_bytes = 0;
+    BufferPool::Buffer memory;
+    uint64_t size_bytes = 0;    // filled
     bool is_of_budget = false;  // taken from the memory shared by all uploads
   };
   Status take_buffer();

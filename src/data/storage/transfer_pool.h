@@ -46,7 +46,7 @@ class ConcurrencyRule {
 
 struct TransferOptions {
   uint64_t memory_bytes_max = uint64_t{256} << 20;  // of the buffers of all transfers under way
-  int transfer_count_first = 32;
+  int transfer_count_first = 16;
   int transfer_count_max = 256;
   StopToken stop;  // transfers not yet begun are not begun
 };

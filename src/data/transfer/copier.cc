@@ -1,11 +1,9 @@
 #include "transfer/copier.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <filesystem>
 
 #include "storage/directory_store.h"
@@ -41,73 +39,6 @@ std::string Copy::target_url() const {
   return target ? fmt::format("{}/{}", target->url(), target_key) : target_path;
 }
 
-// Memory of parts that is used again, in huge pages where the kernel has them: the faults of fresh
-// small pages cost as much as the copying into them.
-class Copier::Buffers {
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
-  };
-  using Bytes = std::unique_ptr<std::byte[], Free>;
-
- public:
-  class Lease {
-   public:
-    Lease(Buffers& owner, size_t size_bytes)
-        : owner_(owner),
-          capacity_(std::bit_ceil(std::max(size_bytes, kAlignment))),
-          bytes_(owner.take(capacity_)),
-          size_bytes_(size_bytes) {}
-    ~Lease() { owner_.give(capacity_, std::move(bytes_)); }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-    std::span<std::byte> span() { return {bytes_.get(), size_bytes_}; }
-
-   private:
-    Buffers& owner_;
-    const size_t capacity_;
-    Bytes bytes_;
-    const size_t size_bytes_;
-  };
-
- private:
-  static constexpr size_t kAlignment = 64;
-  static constexpr size_t kHugePage = 2 << 20;
-  static constexpr size_t kKeptMin = 1 << 20;  // malloc is good at smaller ones
-
-  static Bytes allocate(size_t capacity) {
-    const bool is_huge = capacity >= kHugePage;
-    Bytes bytes(
-        static_cast<std::byte*>(std::aligned_alloc(is_huge ? kHugePage : kAlignment, capacity)));
-    YARD_CHECK(bytes != nullptr);
-    // Advice: without it the memory is as good, only slower.
-    if (is_huge) ::madvise(bytes.get(), capacity, MADV_HUGEPAGE);
-    return bytes;
-  }
-  Bytes take(size_t capacity) {
-    if (capacity >= kKeptMin) {
-      const std::lock_guard lock(mutex_);
-      if (capacity != capacity_) {
-        kept_.clear();
-        capacity_ = capacity;
-      } else if (!kept_.empty()) {
-        Bytes bytes = std::move(kept_.back());
-        kept_.pop_back();
-        return bytes;
-      }
-    }
-    return allocate(capacity);
-  }
-  // Of one size only, the latest, so that no more is kept than was used at once.
-  void give(size_t capacity, Bytes bytes) {
-    const std::lock_guard lock(mutex_);
-    if (capacity == capacity_) kept_.push_back(std::move(bytes));
-  }
-
-  std::mutex mutex_;
-  size_t capacity_ = 0;
-  std::vector<Bytes> kept_;
-};
-
 // A large object on its way into a file.
 struct Copier::Receiving {
   Receiving(std::shared_ptr<Copy> wanted, PartialFile opened, std::string_view checksum)
@@ -134,7 +65,6 @@ Copier::Copier(CopierOptions options, Done done)
     : options_(std::move(options)),
       done_(std::move(done)),
       boot_id_(current_boot_id()),
-      buffers_(std::make_unique<Buffers>()),
       pool_(options_.transfer) {}
 
 Copier::~Copier() {
@@ -211,7 +141,7 @@ void Copier::receive(const std::shared_ptr<Copy>& copy) {
 
 Status Copier::receive_small(const Copy& copy) {
   YARD_TRY(make_folder_of(copy.target_path));
-  Buffers::Lease buffer(*buffers_, copy.info.size_bytes);
+  const auto buffer = buffers_.take(copy.info.size_bytes);
   YARD_TRY(copy.source->get_object(copy.info, buffer.span()));
   YARD_ASSIGN(PartialFile file,
               PartialFile::open(copy.target_path,
@@ -282,7 +212,7 @@ void Copier::receive_part(const std::shared_ptr<Receiving>& file, size_t index) 
   const auto receive = [&]() -> Status {
     const bool is_there = file->file.has_part(index);
     if (is_there && !file->checksums.is_usable()) return Ok{};
-    Buffers::Lease buffer(*buffers_, size_bytes);
+    const auto buffer = buffers_.take(size_bytes);
     if (is_there) {
       YARD_TRY(file->file.read_part(index, buffer.span()));
     } else {
@@ -344,7 +274,7 @@ Status Copier::copy_in_service(const Copy& copy) {
 }
 
 Status Copier::send_small(const Copy& copy) {
-  Buffers::Lease buffer(*buffers_, copy.info.size_bytes);
+  const auto buffer = buffers_.take(copy.info.size_bytes);
   YARD_TRY(copy.source->get_object(copy.info, buffer.span()));
   YARD_TRY(copy.target->put(copy.target_key, buffer.span(), {.if_absent = options_.if_absent}));
   progress_.bytes_done += copy.info.size_bytes;
@@ -366,7 +296,7 @@ Status Copier::send_large(const Copy& copy) {
     YARD_TRY(storage::read_in_order(*copy.source, copy.info, write,
                                     limited(options_.transfer, 8 * kSendBytes)));
   } else {
-    Buffers::Lease buffer(*buffers_, kSendBytes);
+    const auto buffer = buffers_.take(kSendBytes);
     for (uint64_t at = 0; at < copy.info.size_bytes; at += kSendBytes) {
       const auto piece = buffer.span().first(std::min(kSendBytes, copy.info.size_bytes - at));
       YARD_TRY(copy.source->get_range(copy.info.key, copy.info.etag, at, piece));

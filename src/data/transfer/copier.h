@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "storage/buffer_pool.h"
 #include "storage/object_store.h"
 #include "storage/parallel_get.h"
 #include "storage/transfer_pool.h"
@@ -73,7 +74,6 @@ class Copier {
 
  private:
   struct Receiving;
-  class Buffers;
 
   void receive(const std::shared_ptr<Copy>& copy);
   Status receive_small(const Copy& copy);
@@ -92,7 +92,7 @@ class Copier {
   const Done done_;
   const std::string boot_id_;
   CopyProgress progress_;
-  std::unique_ptr<Buffers> buffers_;
+  storage::BufferPool buffers_;
   std::mutex done_mutex_;
   std::optional<Error> first_error_;
   std::mutex folders_mutex_;
