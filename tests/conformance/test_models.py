@@ -7,6 +7,7 @@ one forward pass (yard-train --forward).
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -158,22 +159,35 @@ def load_strictly(cls, folder):
     return model.eval()
 
 
+def away_from_the_start(folder, tmp_path):
+    """A copy of the folder whose zero weights are not, so that every layer shows in the output."""
+    copy = shutil.copytree(folder, tmp_path / folder.name)
+    weights = copy / "diffusion_pytorch_model.safetensors"
+    torch.manual_seed(3)
+    tensors = {name: value if value.any() else torch.randn_like(value) * 0.05
+               for name, value in load_file(weights).items()}
+    save_file(tensors, weights)
+    return copy
+
+
 def test_a_unet_saved_by_ours_opens_in_diffusers(our_folders, tmp_path):
-    model = load_strictly(UNet2DConditionModel, our_folders / "unet")
+    folder = away_from_the_start(our_folders / "unet", tmp_path)
+    model = load_strictly(UNet2DConditionModel, folder)
     inputs = {"sample": torch.randn(2, 3, 8, 8), "timestep": torch.tensor(500),
               "encoder_hidden_states": torch.randn(2, 5, 12)}
     with torch.no_grad():
         reference = model(**inputs).sample
-    assert_close(forward(our_folders / "unet", inputs, tmp_path)["sample"], reference)
+    assert_close(forward(folder, inputs, tmp_path)["sample"], reference)
 
 
 def test_an_autoencoder_saved_by_ours_opens_in_diffusers(our_folders, tmp_path):
-    model = load_strictly(AutoencoderKL, our_folders / "vae")
+    folder = away_from_the_start(our_folders / "vae", tmp_path)
+    model = load_strictly(AutoencoderKL, folder)
     sample = torch.rand(2, 3, 16, 16) * 2 - 1
     with torch.no_grad():
         latents = model.encode(sample).latent_dist
         decoded = model.decode(latents.mean).sample
-    ours = forward(our_folders / "vae", {"sample": sample}, tmp_path)
+    ours = forward(folder, {"sample": sample}, tmp_path)
     assert_close(ours["latent_mean"], latents.mean)
     assert_close(ours["latent_logvar"], latents.logvar)
     assert_close(ours["sample"], decoded)
@@ -190,16 +204,32 @@ def test_a_text_encoder_saved_by_ours_opens_in_transformers(our_folders, tmp_pat
 
 
 def test_initial_weights_are_spread_as_the_references(our_folders):
-    """Standard deviations of whole tensors; the small ones, where chance rules, are left out."""
-    for cls, name in ((UNet2DConditionModel, "unet"), (AutoencoderKL, "vae"), (CLIPTextModel, "text_encoder")):
+    """Standard deviations of whole tensors; the small ones, where chance rules, are left out.
+
+    The UNet's own exception: the last layer of each branch starts at zero.
+    """
+    for cls, name in ((UNet2DConditionModel, "unet"), (CLIPTextModel, "text_encoder")):
         ours = load_strictly(cls, our_folders / name)
         torch.manual_seed(4)
         fresh = cls(ours.config) if cls is CLIPTextModel else cls.from_config(ours.config)
         reference = dict(fresh.named_parameters())
         for key, value in ours.named_parameters():
-            if value.numel() >= 256 or reference[key].std() == 0:
+            layer = key.rpartition(".")[0]
+            if cls is UNet2DConditionModel and (layer.endswith(("conv2", "proj_out")) or layer == "conv_out"):
+                assert not value.any(), key
+            elif value.numel() >= 256 or reference[key].std() == 0:
                 assert torch.allclose(value.std(), reference[key].std(), rtol=0.2), key
                 assert abs(value.mean() - reference[key].mean()) <= 0.3 * value.std(), key
+
+
+def test_an_autoencoder_starts_as_an_orthogonal_map(our_folders):
+    for key, value in load_strictly(AutoencoderKL, our_folders / "vae").named_parameters():
+        if key.endswith(("bias", "conv2.weight", "to_out.0.weight")):
+            assert not value.any(), key
+        elif value.dim() == 4:
+            rows = value.flatten(1)
+            rows = rows if rows.shape[0] <= rows.shape[1] else rows.T
+            assert torch.allclose(rows @ rows.T, torch.eye(len(rows)), atol=1e-5), key
 
 
 def test_missing_tensor_is_named(tmp_path):
