@@ -115,8 +115,8 @@ Status make_plan(const SubprocessOptions& options, ChildPlan& plan) {
   ::_exit(127);
 }
 
-// Ignored signals and handlers of ours must not decide how the program ends. Asks the kernel itself:
-// the C library refuses to touch signals 32 and 33, which some parents leave ignored.
+// Ignored signals and handlers of ours must not decide how the program ends. Asks the kernel
+// itself: the C library refuses to touch signals 32 and 33, which some parents leave ignored.
 void reset_signals() {
   const unsigned long default_action[8] = {};  // the kernel's struct sigaction, all of it zero
   for (int signal = 1; signal < NSIG; ++signal)
