@@ -84,8 +84,8 @@ class Proxy {
           continue;
         }
         if (end->connection->is_broken) continue;
-        if (events[i].events & (EPOLLERR | EPOLLHUP)) break_connection(*end->connection);
-        if (!end->connection->is_broken && (events[i].events & EPOLLIN)) receive(*end);
+        // A hang-up is read to its end, too: bytes may lie before it.
+        if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP)) receive(*end);
         if (!end->connection->is_broken && (events[i].events & EPOLLOUT)) send(*end);
       }
       send_due();
@@ -153,6 +153,7 @@ class Proxy {
 
   void receive(End& end) {
     End& target = *end.peer;
+    if (target.peer_has_ended) return break_connection(*end.connection);
     while (target.waiting_bytes < kWindowBytes) {
       auto bytes = take_piece();
       const ssize_t got = ::recv(end.fd.get(), bytes.get(), kPieceBytes, MSG_DONTWAIT);
