@@ -34,7 +34,7 @@ demo: build  ## trains a small text-to-image model on this machine; writes demo/
 test: setup-test compile  ## all tests
 	@failed=; \
 	ctest --preset release || failed=1; \
-	.venv/bin/python -m pytest -q tests || failed=1; \
+	.venv/bin/python -m pytest -q -rs tests || failed=1; \
 	[ -z "$$failed" ]
 
 bench: setup-test compile  ## every claim measured beside its peer, on this machine

@@ -29,17 +29,6 @@ ODD_KEYS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory):
-    with served(tmp_path_factory.mktemp("served")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def s3(gateway):
-    return gateway.client()
-
-
 @pytest.fixture
 def bucket(s3, request):
     name = request.node.name.replace("_", "-").replace("[", "-").replace("]", "").lower()[:63].strip("-")

@@ -7,23 +7,11 @@ import subprocess
 import sys
 import urllib.request
 
-import pytest
 
-from served import error_of, keys_of, served
+from served import error_of, keys_of
 
 MIB = 1 << 20
 AWS = pathlib.Path(sys.executable).with_name("aws")
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory):
-    with served(tmp_path_factory.mktemp("served")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def s3(gateway):
-    return gateway.client()
 
 
 def aws(gateway, *arguments, **options):

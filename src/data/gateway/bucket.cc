@@ -14,6 +14,8 @@
 namespace yard::gateway {
 namespace {
 
+using storage::folder_of;
+using storage::last_part_of;
 using storage::open_beneath;
 
 // A folder made for a put may be taken away by a delete at the same moment; so often at most.

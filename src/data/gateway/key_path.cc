@@ -74,13 +74,4 @@ std::optional<OddName> parse_odd_name(std::string_view name) {
   }
 }
 
-std::string_view folder_of(std::string_view path) {
-  const size_t slash = path.rfind('/');
-  return slash == path.npos ? std::string_view() : path.substr(0, slash);
-}
-
-std::string_view last_part_of(std::string_view path) {
-  return path.substr(path.rfind('/') + 1);
-}
-
 }  // namespace yard::gateway

@@ -38,8 +38,4 @@ struct OddName {
 // Nothing for a name that we do not write.
 std::optional<OddName> parse_odd_name(std::string_view name);
 
-// "a/b" of "a/b/c", empty for "c"; and "c".
-std::string_view folder_of(std::string_view path);
-std::string_view last_part_of(std::string_view path);
-
 }  // namespace yard::gateway

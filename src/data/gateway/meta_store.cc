@@ -10,26 +10,13 @@
 #include <cerrno>
 
 #include "gateway/folders.h"
+#include "storage/beneath.h"
 
 namespace yard::gateway {
 namespace {
 
 constexpr const char* kAttribute = "user.yard.s3";
 constexpr size_t kMetaBytesMax = 256 << 10;
-
-// The kernel's own stamps are those of its last tick, milliseconds old, and inodes are used again:
-// two contents could look the same. The precise clock, made to advance, cannot repeat.
-timespec next_stamp() {
-  static std::atomic<int64_t> last_ns = 0;
-  timespec now = {};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  int64_t before = last_ns.load();
-  int64_t stamp = 0;
-  do {
-    stamp = std::max(before + 1, int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
-  } while (!last_ns.compare_exchange_weak(before, stamp));
-  return {stamp / 1'000'000'000, stamp % 1'000'000'000};
-}
 
 std::string file_name_of(const FileStamp& stamp) {
   return fmt::format("{:x}-{:x}-{:x}", stamp.inode, stamp.size_bytes, stamp.mtime_ns);
@@ -72,7 +59,7 @@ MetaStore::MetaStore(UniqueFd folder, Place place)
     : folder_(std::move(folder)), place_(place), has_files_(!names_in(folder_.get()).empty()) {}
 
 S3Result<FileStamp> MetaStore::attach(int fd, const ObjectMeta& meta) {
-  const timespec time = next_stamp();
+  const timespec time = storage::next_stamp();
   const timespec times[2] = {time, time};
   struct stat info = {};
   if (::futimens(fd, times) != 0 || ::fstat(fd, &info) != 0) return s3_errno("an upload", errno);

@@ -4,7 +4,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 
 #include "storage/beneath_internal.h"
 
@@ -78,6 +81,18 @@ ObjectInfo info_of(std::string_view key, const struct stat& file) {
       std::chrono::seconds(file.st_mtim.tv_sec) + std::chrono::nanoseconds(file.st_mtim.tv_nsec);
   return {std::string(key), uint64_t(file.st_size), etag_of(file),
           system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(modified))};
+}
+
+timespec next_stamp() {
+  static std::atomic<int64_t> last_ns = 0;
+  timespec now = {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  int64_t before = last_ns.load();
+  int64_t stamp = 0;
+  do {
+    stamp = std::max(before + 1, int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
+  } while (!last_ns.compare_exchange_weak(before, stamp));
+  return {stamp / 1'000'000'000, stamp % 1'000'000'000};
 }
 
 std::string_view folder_of(std::string_view key) {

@@ -14,10 +14,6 @@ namespace yard::storage {
 std::string etag_of(const struct stat& file);
 ObjectInfo info_of(std::string_view key, const struct stat& file);
 
-// "a/b" of "a/b/c", empty for "c"; and "c".
-std::string_view folder_of(std::string_view key);
-std::string_view last_part_of(std::string_view key);
-
 // list() of a directory store.
 Result<ListPage> list_directory(int root_fd, const std::string& root, const ListRequest& request);
 

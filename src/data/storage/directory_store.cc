@@ -29,21 +29,6 @@ Status sync_folder(int fd, const std::string& name) {
   return errno_error(name, errno);
 }
 
-// The kernel stamps files with the time of its last tick, milliseconds old, and reuses the inode
-// that a replaced file leaves: two quick puts could have one etag. The precise clock, made to
-// advance, cannot repeat.
-timespec next_stamp() {
-  static std::atomic<int64_t> last_ns = 0;
-  timespec now = {};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  int64_t before = last_ns.load();
-  int64_t stamp = 0;
-  do {
-    stamp = std::max(before + 1, int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
-  } while (!last_ns.compare_exchange_weak(before, stamp));
-  return {stamp / 1'000'000'000, stamp % 1'000'000'000};
-}
-
 // renameat2(RENAME_NOREPLACE), or link() where the file system lacks it. Leaves errno.
 bool rename_if_absent(int from_fd, const char* from, int to_fd, const char* to) {
   if (::syscall(SYS_renameat2, from_fd, from, to_fd, to, RENAME_NOREPLACE) == 0) return true;

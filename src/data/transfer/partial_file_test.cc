@@ -62,7 +62,7 @@ TEST_F(PartialFileTest, ABrokenOffFileGoesOnWithThePartsItHas) {
   }
   EXPECT_FALSE(fs::exists(path()));
   {
-    // Another size of parts is wished for now; that of the record holds.
+    // Another size of parts is asked for this time; that of the record holds.
     auto file = open("s3://b/k etag", "b", 10, 8);
     ASSERT_TRUE(file);
     EXPECT_EQ(file->part_bytes(), 4U);

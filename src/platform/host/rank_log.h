@@ -48,7 +48,7 @@ class RankLog {
   void close_writer() { writer_.reset(); }
   // -1 once every writer is gone.
   int reader() const { return reader_.get(); }
-  // Copies what is there, at most `bytes_max`; never waits. False when nothing is left for now.
+  // Copies what is there, at most `bytes_max`; never waits. False when nothing is left to read yet.
   bool pump(size_t bytes_max);
   // Ends the last line.
   void finish();
