@@ -124,9 +124,6 @@ def own(folder):
         gateway.process.stdout.close()
 
 
-SERVERS = {"moto": moto, "rclone": rclone, "yard": own}
-
-
 class HoldingProxy:
     """Passes connections on; from the server to the client at most `limit` bytes until release()."""
 
