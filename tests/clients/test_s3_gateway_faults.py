@@ -227,6 +227,25 @@ def test_a_multipart_upload_goes_on_after_the_gateway_was_killed(tmp_path):
         assert list((tmp_path / ".yard" / "uploads").iterdir()) == []
 
 
+def test_a_completion_whose_answer_was_lost_can_be_asked_for_again(tmp_path):
+    (tmp_path / "b").mkdir()
+    upload = {"Bucket": "b", "Key": "k"}
+    with served(tmp_path) as gateway:
+        s3 = gateway.client()
+        upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
+        part = {"PartNumber": 1, "ETag": s3.upload_part(**upload, PartNumber=1, Body=b"x")["ETag"]}
+        upload["MultipartUpload"] = {"Parts": [part]}
+        etag = s3.complete_multipart_upload(**upload, IfNoneMatch="*")["ETag"]
+        gateway.kill()
+    with served(tmp_path) as gateway:
+        s3 = gateway.client()
+        again = s3.complete_multipart_upload(**upload, IfNoneMatch="*")
+        assert (again["ETag"], again["Key"]) == (etag, "k")
+        s3.put_object(Bucket="b", Key="k", Body=b"another")
+        assert error_of(s3.complete_multipart_upload, **upload) == ("NoSuchUpload", 404)
+        assert s3.get_object(Bucket="b", Key="k")["Body"].read() == b"another"
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     if os.geteuid() != 0:

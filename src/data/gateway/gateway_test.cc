@@ -66,6 +66,18 @@ class GatewayTest : public testing::Test {
     return {std::stoi(answer.substr(9, 3)), answer.substr(0, end), answer.substr(end + 4)};
   }
 
+  // Begins an upload of one part; its target, to be completed with `list_of_parts_`.
+  std::string upload_part(const std::string& key) {
+    const std::string begun = send("POST", "/b/" + key + "?uploads").body;
+    const size_t at = begun.find("<UploadId>") + 10;
+    const std::string id = begun.substr(at, begun.find('<', at) - at);
+    EXPECT_EQ(send("PUT", "/b/" + key + "?partNumber=1&uploadId=" + id, "content").status, 200);
+    return "/b/" + key + "?uploadId=" + id;
+  }
+
+  const std::string list_of_parts_ =
+      "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>"
+      "\"9a0364b9e99bb480dd25e1f0284c8555\"</ETag></Part></CompleteMultipartUpload>";
   TempRoot folder_;
   Credentials credentials_;
   std::vector<ObjectEvent> events_;
@@ -148,6 +160,57 @@ TEST_F(GatewayTest, EventsAreToldAfterEachChangeToWhoAskedForThem) {
                                             "ObjectRemoved:Delete a.jpg"}));
   EXPECT_EQ(events_[0].size_bytes, 5u);
   EXPECT_EQ(events_[0].etag, "827ccb0eea8a706c4c34a16891f84e7b");
+}
+
+TEST_F(GatewayTest, AnUploadIsCompletedOnceHoweverOftenItIsAsked) {
+  ASSERT_EQ(send("PUT", "/b?notification",
+                 "<NotificationConfiguration><QueueConfiguration><Queue>arn:aws:sqs:::q</Queue>"
+                 "<Event>s3:ObjectCreated:*</Event></QueueConfiguration></"
+                 "NotificationConfiguration>")
+                .status,
+            200);
+  const Headers if_absent = {{"if-none-match", "*"}};
+  const std::string target = upload_part("k");
+  const Answer first = send("POST", target, list_of_parts_, if_absent);
+  EXPECT_EQ(first.status, 200);
+  EXPECT_NE(first.body.find("-1"), std::string::npos);
+  const Answer again = send("POST", target, list_of_parts_, if_absent);
+  EXPECT_EQ(again.status, 200);
+  EXPECT_EQ(again.body, first.body);
+  EXPECT_EQ(events_.size(), 1u);
+  const auto refusal = [&](const std::string& to, const std::string& list, Headers headers = {}) {
+    const Answer answer = send("POST", to, list, headers);
+    return answer.status == 404 && answer.body.find("NoSuchUpload") != answer.body.npos;
+  };
+  std::string other_list = list_of_parts_;
+  other_list.replace(other_list.find("9a03"), 4, "9a04");
+  EXPECT_TRUE(refusal(target, other_list));
+  EXPECT_TRUE(refusal(target, list_of_parts_, {{"x-amz-mp-object-size", "8"}}));
+  std::string other_key = target;
+  EXPECT_TRUE(refusal(other_key.replace(3, 1, "other"), list_of_parts_));
+  // Another upload of the same bytes, a put, a copy and a removal end it.
+  EXPECT_EQ(send("POST", upload_part("k"), list_of_parts_).status, 200);
+  EXPECT_TRUE(refusal(target, list_of_parts_));
+  const std::string later = upload_part("k");
+  EXPECT_EQ(send("POST", later, list_of_parts_).status, 200);
+  EXPECT_EQ(send("PUT", "/b/copy", "", {{"x-amz-copy-source", "b/k"}}).status, 200);
+  EXPECT_EQ(send("DELETE", "/b/k").status, 204);
+  EXPECT_TRUE(refusal(later, list_of_parts_));
+  EXPECT_EQ(send("PUT", "/b/k", "", {{"x-amz-copy-source", "b/copy"}}).status, 200);
+  EXPECT_TRUE(refusal(later, list_of_parts_));
+}
+
+TEST_F(GatewayTest, AnUploadThatWasLeftBehindItsObjectIsCompleteAndCleanedUp) {
+  const std::string target = upload_part("k");
+  const std::string id = target.substr(target.find('=') + 1);
+  const auto uploads = folder_.path() / ".yard/uploads";
+  std::filesystem::copy(uploads / id, folder_.path() / "left",
+                        std::filesystem::copy_options::recursive);
+  ASSERT_EQ(send("POST", target, list_of_parts_).status, 200);
+  std::filesystem::rename(folder_.path() / "left", uploads / id);
+  EXPECT_EQ(send("POST", target, list_of_parts_, {{"if-none-match", "*"}}).status, 200);
+  EXPECT_TRUE(std::filesystem::is_empty(uploads));
+  EXPECT_EQ(send("GET", "/b/k").body, "content");
 }
 
 // Each look at it costs six seconds.

@@ -71,6 +71,8 @@ bool decode_pair(QueryPair pair, StampedMeta& stamped) {
   if (name.starts_with("c.")) return decode_checksum(name.substr(2), std::move(pair.value), meta);
   if (name == "etag")
     meta.etag = std::move(pair.value);
+  else if (name == "upload")
+    meta.upload_id = std::move(pair.value);
   else if (name.starts_with("h."))
     meta.headers.emplace_back(name.substr(2), std::move(pair.value));
   else if (name.starts_with("m."))
@@ -98,6 +100,7 @@ std::string encode_meta(const StampedMeta& stamped) {
     pairs.push_back({fmt::format("c.{}", to_string(checksum->algorithm)), checksum->base64});
   if (!meta.part_sizes_bytes.empty())
     pairs.push_back({"parts", encode_sizes(meta.part_sizes_bytes)});
+  if (!meta.upload_id.empty()) pairs.push_back({"upload", meta.upload_id});
   return format_query(pairs);
 }
 

@@ -31,6 +31,7 @@ struct ObjectMeta {
   HeaderList user;     // x-amz-meta-..., names without that prefix, lower case
   std::optional<ObjectChecksum> checksum;
   std::vector<uint64_t> part_sizes_bytes;  // of a multipart upload; else empty
+  std::string upload_id;                   // of that upload
   bool operator==(const ObjectMeta&) const = default;
 };
 

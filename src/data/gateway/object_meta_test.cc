@@ -11,7 +11,8 @@ StampedMeta example() {
        .headers = {{"content-type", "text/plain; charset=\"x\""}, {"expires", "never & ever"}},
        .user = {{"colour", "bl\xFC e=1&2"}, {"empty", ""}},
        .checksum = ObjectChecksum{ChecksumAlgorithm::kSha256, ChecksumType::kComposite, "q+/w==-3"},
-       .part_sizes_bytes = {8 << 20, 8 << 20, 17}},
+       .part_sizes_bytes = {8 << 20, 8 << 20, 17},
+       .upload_id = "0a1b2c"},
       {12345, (16 << 20) + 17, 1'700'000'000'123'456'789}};
 }
 

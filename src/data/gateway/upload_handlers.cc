@@ -1,5 +1,7 @@
 // Multipart uploads, but for the copying of parts.
 #include <charconv>
+#include <optional>
+#include <vector>
 
 #include "gateway/keep_alive_internal.h"
 #include "net/encoding.h"
@@ -52,6 +54,33 @@ std::string location_of(const Call& call) {
   return std::string(call.request.is_tls() ? "https://" : "http://") +
          std::string(call.header("host").value_or("")) + "/" + call.route.bucket + "/" +
          percent_encode_path(call.route.key);
+}
+
+S3Result<Assembly> complete_now(Call& call, Bucket& bucket,
+                                const std::vector<CompletedPart>& wanted, KeepAlive& keep_alive) {
+  YARD_ASSIGN(const UploadInfo upload, upload_of(call));
+  YARD_ASSIGN(const auto uploaded, call.services.uploads.parts(upload));
+  YARD_ASSIGN(Assembly assembly, plan_assembly(upload, uploaded, wanted));
+  YARD_TRY(check_object_headers(call.headers(), assembly));
+  YARD_TRY(check_early(call, bucket));
+  YARD_TRY(call.services.uploads.complete(upload, assembly, bucket, write_conditions(call),
+                                          [&] { keep_alive.tick(); }));
+  tell(call, "ObjectCreated:CompleteMultipartUpload", upload.key, assembly.size_bytes,
+       assembly.etag);
+  return assembly;
+}
+
+// A client whose answer was lost asks again: it is told the same as long as the object stands.
+std::optional<Assembly> completed_before(Call& call, const Bucket& bucket,
+                                         const std::vector<CompletedPart>& wanted) {
+  const std::string_view id = call.route.parameter("uploadId").value_or("");
+  const auto object = bucket.open(call.route.key);
+  if (!object) return std::nullopt;
+  auto assembly = find_assembly(*object, id, wanted);
+  if (!assembly || !check_object_headers(call.headers(), *assembly)) return std::nullopt;
+  // A gateway that was killed just after it had made the object leaves the upload behind.
+  if (const auto left = upload_of(call)) (void)call.services.uploads.abort(*left);
+  return assembly;
 }
 
 }  // namespace
@@ -124,26 +153,20 @@ S3Status upload_part(Call& call) {
 
 S3Status complete_upload(Call& call) {
   YARD_ASSIGN(Bucket bucket, call.bucket());
-  YARD_ASSIGN(const UploadInfo upload, upload_of(call));
   YARD_ASSIGN(BodyReader body,
               BodyReader::open(call.request, call.verified, BodyReader::Checksums::kOfObject));
   YARD_ASSIGN(const std::string document, body.read_all(kXmlBytesMax));
   YARD_ASSIGN(const auto wanted, read_complete_request(document));
-  YARD_ASSIGN(const auto uploaded, call.services.uploads.parts(upload));
-  YARD_ASSIGN(const Assembly assembly, plan_assembly(upload, uploaded, wanted));
-  YARD_TRY(check_object_headers(call.headers(), assembly));
-  YARD_TRY(check_early(call, bucket));
   KeepAlive keep_alive(call);
-  const S3Status completed = call.services.uploads.complete(
-      upload, assembly, bucket, write_conditions(call), [&] { keep_alive.tick(); });
-  if (!completed) return keep_alive.finish(completed.error());
-  tell(call, "ObjectCreated:CompleteMultipartUpload", upload.key, assembly.size_bytes,
-       assembly.etag);
+  auto completed = complete_now(call, bucket, wanted, keep_alive);
+  if (!completed)
+    if (auto before = completed_before(call, bucket, wanted)) completed = *std::move(before);
+  if (!completed) return keep_alive.finish(std::move(completed).error());
   XmlWriter xml("CompleteMultipartUploadResult");
-  xml.text("Location", location_of(call)).text("Bucket", upload.bucket).text("Key", upload.key);
-  xml.text("ETag", quoted(assembly.etag));
-  xml.text(element_of(assembly.checksum.algorithm), assembly.checksum.base64);
-  xml.text("ChecksumType", to_string(assembly.checksum.type));
+  xml.text("Location", location_of(call)).text("Bucket", call.route.bucket);
+  xml.text("Key", call.route.key).text("ETag", quoted(completed->etag));
+  xml.text(element_of(completed->checksum.algorithm), completed->checksum.base64);
+  xml.text("ChecksumType", to_string(completed->checksum.type));
   return keep_alive.finish(std::move(xml));
 }
 

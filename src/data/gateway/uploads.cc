@@ -112,9 +112,11 @@ ObjectChecksum checksum_of(const UploadInfo& upload, const std::vector<PartInfo>
   return {upload.algorithm, ChecksumType::kFullObject, base64_encode(bytes_of(whole))};
 }
 
-std::string etag_of_parts(const std::vector<PartInfo>& parts) {
+// Of PartInfo or of CompletedPart.
+template <typename Part>
+std::string etag_of_parts(const std::vector<Part>& parts) {
   Checksum md5(ChecksumAlgorithm::kMd5);
-  for (const PartInfo& part : parts) md5.update(bytes_of(hex_decode(part.etag).value_or("")));
+  for (const Part& part : parts) md5.update(bytes_of(hex_decode(part.etag).value_or("")));
   return fmt::format("{}-{}", md5.hex(), parts.size());
 }
 
@@ -147,6 +149,18 @@ S3Result<Assembly> plan_assembly(const UploadInfo& upload, const std::vector<Par
   assembly.etag = etag_of_parts(assembly.parts);
   assembly.checksum = checksum_of(upload, assembly.parts);
   return assembly;
+}
+
+std::optional<Assembly> find_assembly(const ObjectFile& object, std::string_view upload_id,
+                                      const std::vector<CompletedPart>& wanted) {
+  const ObjectMeta& meta = object.meta;
+  if (upload_id.empty() || meta.upload_id != upload_id || meta.etag != etag_of_parts(wanted) ||
+      !meta.checksum)
+    return std::nullopt;
+  return Assembly{.parts = {},
+                  .size_bytes = object.size_bytes(),
+                  .etag = meta.etag,
+                  .checksum = *meta.checksum};
 }
 
 // Marks an upload as ending for as long as it lives, unless another did.
@@ -312,6 +326,7 @@ S3Status Uploads::complete(const UploadInfo& upload, const Assembly& assembly, B
   ObjectMeta meta = upload.meta;
   meta.etag = assembly.etag;
   meta.checksum = assembly.checksum;
+  meta.upload_id = upload.id;
   for (const PartInfo& part : assembly.parts) meta.part_sizes_bytes.push_back(part.size_bytes);
   YARD_TRY(bucket.store(std::move(file), meta, upload.key, precondition));
   remove(upload.id);

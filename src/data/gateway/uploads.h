@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -55,6 +56,11 @@ struct Assembly {
 };
 S3Result<Assembly> plan_assembly(const UploadInfo& upload, const std::vector<PartInfo>& uploaded,
                                  const std::vector<CompletedPart>& wanted);
+
+// What a request to complete the upload with this very list has made, when `object` is that.
+// Nothing when it is not. Its parts are not told.
+std::optional<Assembly> find_assembly(const ObjectFile& object, std::string_view upload_id,
+                                      const std::vector<CompletedPart>& wanted);
 
 // Thread-safe. `root` outlives it.
 class Uploads {

@@ -150,6 +150,31 @@ TEST_P(UploadsTest, PartsInAnyOrderBecomeTheObjectAndTheLatestOfANumberCounts) {
   EXPECT_EQ(put(upload, 3, "late").error().code, "NoSuchUpload");
 }
 
+TEST_P(UploadsTest, TheObjectOfAnUploadIsKnownAndNoOtherIs) {
+  const UploadInfo upload = begin();
+  ASSERT_TRUE(put(upload, 1, std::string(kPartBytesMin, 'a')));
+  ASSERT_TRUE(put(upload, 2, "end"));
+  const auto parts = uploads_.parts(upload);
+  const auto plan = plan_assembly(upload, *parts, all_of(*parts));
+  ASSERT_TRUE(complete(upload));
+  const auto object = folder_.bucket().open("k");
+  ASSERT_TRUE(object);
+  const auto found = find_assembly(*object, upload.id, all_of(*parts));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->etag, plan->etag);
+  EXPECT_EQ(found->checksum, plan->checksum);
+  EXPECT_EQ(found->size_bytes, kPartBytesMin + 3);
+  EXPECT_FALSE(find_assembly(*object, begin().id, all_of(*parts)));
+  EXPECT_FALSE(find_assembly(*object, "", all_of(*parts)));
+  EXPECT_FALSE(find_assembly(*object, upload.id, all_of({parts->front()})));
+  EXPECT_FALSE(find_assembly(*object, upload.id, {}));
+  const UploadInfo same = begin();
+  ASSERT_TRUE(put(same, 1, std::string(kPartBytesMin, 'a')));
+  ASSERT_TRUE(put(same, 2, "end"));
+  ASSERT_TRUE(complete(same));
+  EXPECT_FALSE(find_assembly(*folder_.bucket().open("k"), upload.id, all_of(*parts)));
+}
+
 TEST_P(UploadsTest, APartThatWasChangedByHandIsNoPart) {
   const UploadInfo upload = begin();
   ASSERT_TRUE(put(upload, 1, "content"));
