@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -66,6 +67,9 @@ class Upload {
   virtual Result<ObjectInfo> commit() = 0;
 };
 
+// Takes the bytes of a range as they come, `position` counted from its start. An error ends it.
+using RangeSink = std::function<Status(uint64_t position, std::span<const std::byte> bytes)>;
+
 // Thread-safe: every method may be called from any thread at any time.
 // Keys: 1..1024 bytes of UTF-8, '/' separates; "." or ".." as a part, or a leading '/', is
 // kInvalidArgument. Codes besides those named: kUnavailable and kDeadlineExceeded (retry helps).
@@ -80,6 +84,12 @@ class ObjectStore {
   // two versions. Empty means any version. kNotFound; kInvalidArgument: range past the end.
   virtual Status get_range(std::string_view key, std::string_view etag, uint64_t offset,
                            std::span<std::byte> out) = 0;
+
+  // get_range() without memory for the whole range: `sink` gets its bytes in order, by calls one
+  // after the other, on any thread, and must not use this store. A request that is repeated starts
+  // at position 0 again, with the same bytes where `etag` pins them. Nothing counts before Ok.
+  virtual Status get_range_to(std::string_view key, std::string_view etag, uint64_t offset,
+                              uint64_t size_bytes, const RangeSink& sink);
 
   // The whole object that head() or list() described, into `out` of its size; what the store holds
   // as its checksum is verified. Errors as get_range() with its etag.

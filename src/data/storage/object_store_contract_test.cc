@@ -300,6 +300,34 @@ TYPED_TEST(ObjectStoreTest, ReadersSeeOldOrNewButNeverHalf) {
   writer.join();
 }
 
+TYPED_TEST(ObjectStoreTest, ARangeComesInPiecesInOrder) {
+  std::string content(700'000, '?');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = char(i * 7 + i / 256);
+  this->put("k", content);
+  const std::string etag = this->store().head("k")->etag;
+  std::string got;
+  const RangeSink append = [&](uint64_t position, std::span<const std::byte> bytes) -> Status {
+    EXPECT_EQ(position, got.size());
+    got.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return Ok{};
+  };
+  ASSERT_TRUE(this->store().get_range_to("k", etag, 5, 690'000, append));
+  EXPECT_TRUE(got == content.substr(5, 690'000));
+  got.clear();
+  EXPECT_TRUE(this->store().get_range_to("k", etag, 5, 0, append));
+  EXPECT_EQ(got, "");
+
+  EXPECT_EQ(this->store().get_range_to("k", etag, 699'999, 2, append).error().code,
+            Code::kInvalidArgument);
+  EXPECT_EQ(this->store().get_range_to("none", "", 0, 1, append).error().code, Code::kNotFound);
+  const RangeSink full = [](uint64_t, std::span<const std::byte>) -> Status {
+    return Error{Code::kExhausted, "full"};
+  };
+  const auto refused = this->store().get_range_to("k", etag, 0, 10, full);
+  EXPECT_EQ(refused.error().code, Code::kExhausted);
+  EXPECT_EQ(refused.error().message, "full");
+}
+
 TYPED_TEST(ObjectStoreTest, RemoveIsOkTwiceAndFreesTheKey) {
   this->put("d/e/k", "x");
   EXPECT_TRUE(this->store().remove("d/e/k"));

@@ -77,10 +77,14 @@ PartChecksums::PartChecksums(std::string_view checksum) {
 
 void PartChecksums::add(uint64_t offset, std::span<const std::byte> part) {
   if (!is_usable()) return;
-  Checksum checksum(*algorithm_);
+  Checksum checksum = start();
   checksum.update(part);
+  add(offset, part.size(), checksum);
+}
+
+void PartChecksums::add(uint64_t offset, uint64_t size_bytes, const Checksum& of_part) {
   const std::lock_guard lock(mutex_);
-  parts_.insert_or_assign(offset, Part{part.size(), checksum.digest()});
+  parts_.insert_or_assign(offset, Part{size_bytes, of_part.digest()});
 }
 
 Status PartChecksums::check(std::string_view name) const {

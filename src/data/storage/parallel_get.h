@@ -34,6 +34,9 @@ class PartChecksums {
 
   bool is_usable() const { return algorithm_.has_value(); }
   void add(uint64_t offset, std::span<const std::byte> part);
+  // A part whose bytes come in pieces, one of start()'s for each.
+  Checksum start() const { return Checksum(*algorithm_); }  // contract: is_usable()
+  void add(uint64_t offset, uint64_t size_bytes, const Checksum& of_part);
   // kCorrupt, with `name`, unless the parts are those of the checksum. All of them must be there.
   Status check(std::string_view name) const;
 

@@ -145,8 +145,7 @@ std::string S3Client::payload_of(const S3Request& request) const {
 }
 
 HttpRequest S3Client::make(const S3Request& request, const Credentials* credentials,
-                           std::string_view payload, std::optional<std::span<std::byte>> into,
-                           const RefusalPointer& refusal) const {
+                           std::string_view payload, const RefusalPointer& refusal) const {
   const S3Address address = s3_address(endpoint_, options_.style, request.bucket, request.key);
   const std::string raw_query = format_query(request.query);
   Headers headers = request.headers;
@@ -160,7 +159,7 @@ HttpRequest S3Client::make(const S3Request& request, const Credentials* credenti
                    .url = address.url(raw_query),
                    .headers = std::move(headers),
                    .body = request.body,
-                   .into = into,
+                   .into = request.into,
                    .body_bytes_max = request.answer_bytes_max,
                    .connect_timeout = options_.connect_timeout,
                    .low_speed_time = request.is_commit ? options_.stall_timeout_of_commit
@@ -176,14 +175,37 @@ HttpRequest S3Client::make(const S3Request& request, const Credentials* credenti
       if (!checked) *refusal = checked.error();
       return checked;
     };
+  if (request.sink != nullptr)
+    http.sink = [sink = request.sink, left = request.sink_bytes, position = uint64_t{0},
+                 refusal](std::span<const std::byte> bytes) mutable {
+      const Status taken =
+          bytes.size() <= left
+              ? (*sink)(position, bytes)
+              : Error{Code::kCorrupt,
+                      fmt::format("the body is longer than {} bytes", position + left)};
+      position += bytes.size();
+      left -= std::min<uint64_t>(left, bytes.size());
+      if (taken) return SinkReply::kTaken;
+      *refusal = taken.error();
+      return SinkReply::kAbort;
+    };
   return http;
+}
+
+// What an S3Request::sink got must be all; HttpRequest::into is checked by the HttpClient.
+Result<HttpResponse> S3Client::checked(const S3Request& request, Result<HttpResponse> result) {
+  if (request.sink == nullptr || !result || !is_success(result->status) ||
+      result->body_bytes == request.sink_bytes)
+    return result;
+  return Error{Code::kCorrupt, fmt::format("the response has {} bytes, not {}", result->body_bytes,
+                                           request.sink_bytes)};
 }
 
 S3Client::Attempt S3Client::try_once(const S3Request& request, const Credentials* credentials,
                                      std::string_view payload) {
   const auto refusal = std::make_shared<std::optional<Error>>();
-  auto result = http_.send(make(request, credentials, payload, request.into, refusal));
-  return {std::move(result), std::move(*refusal)};
+  auto result = http_.send(make(request, credentials, payload, refusal));
+  return {checked(request, std::move(result)), std::move(*refusal)};
 }
 
 // Two requests for the same bytes; whoever ends well first is taken.
@@ -195,8 +217,11 @@ struct S3Client::Race {
   static bool is_good(const std::optional<Result<HttpResponse>>& result) {
     return result && *result && is_success((*result)->status);
   }
-  HttpClient::Completion completion_of(int runner, const std::shared_ptr<Race>& self) {
-    return [runner, self](Result<HttpResponse> result) {
+  HttpClient::Completion completion_of(int runner, const S3Request& request,
+                                       const std::shared_ptr<Race>& self) {
+    return [runner, &request, self](Result<HttpResponse> got) {
+      // The second comes into a buffer, which is checked already.
+      Result<HttpResponse> result = runner == 0 ? checked(request, std::move(got)) : std::move(got);
       const std::lock_guard lock(self->mutex);
       self->results[runner].emplace(std::move(result));
       self->changed.notify_all();
@@ -207,7 +232,8 @@ struct S3Client::Race {
 S3Client::Attempt S3Client::try_hedged(const S3Request& request, const Credentials* credentials,
                                        std::string_view payload) {
   hedge_budget_.note_request();
-  const auto expected = meter_.expected(request.into->size());
+  const size_t size_bytes = request.into ? request.into->size() : request.sink_bytes;
+  const auto expected = meter_.expected(size_bytes);
   if (!options_.hedge.enabled || expected.count() == 0)
     return try_once(request, credentials, payload);
   const auto delay = std::max<std::chrono::microseconds>(
@@ -219,18 +245,18 @@ S3Client::Attempt S3Client::try_hedged(const S3Request& request, const Credentia
                                       std::make_shared<std::optional<Error>>()};
   std::unique_ptr<std::byte[]> second_bytes;  // outlives the transfer that fills it
   Transfer transfers[2];
-  transfers[0] = http_.start(make(request, credentials, payload, request.into, refusals[0]),
-                             race->completion_of(0, race));
+  transfers[0] = http_.start(make(request, credentials, payload, refusals[0]),
+                             race->completion_of(0, request, race));
   std::unique_lock lock(race->mutex);
   race->changed.wait_for(lock, delay, [&] { return race->results[0].has_value(); });
   const bool is_doubled = !race->results[0] && hedge_budget_.take();
   if (is_doubled) {
     lock.unlock();
-    second_bytes = std::make_unique_for_overwrite<std::byte[]>(request.into->size());
-    transfers[1] =
-        http_.start(make(request, credentials, payload,
-                         std::span(second_bytes.get(), request.into->size()), refusals[1]),
-                    race->completion_of(1, race));
+    second_bytes = std::make_unique_for_overwrite<std::byte[]>(size_bytes);
+    HttpRequest second = make(request, credentials, payload, refusals[1]);
+    second.into = std::span(second_bytes.get(), size_bytes);
+    second.sink = nullptr;
+    transfers[1] = http_.start(std::move(second), race->completion_of(1, request, race));
     lock.lock();
   }
   race->changed.wait(lock, [&] {
@@ -242,8 +268,12 @@ S3Client::Attempt S3Client::try_hedged(const S3Request& request, const Credentia
   lock.unlock();
   // The loser must not write any more when the winner's bytes go to the same place.
   transfers[1 - winner] = Transfer();
-  if (winner == 1)
-    std::ranges::copy_n(second_bytes.get(), request.into->size(), request.into->data());
+  if (winner == 1 && request.into)
+    std::ranges::copy_n(second_bytes.get(), size_bytes, request.into->data());
+  if (winner == 1 && request.sink != nullptr) {
+    auto taken = (*request.sink)(0, std::span(second_bytes.get(), size_bytes));
+    if (!taken) *refusals[1] = std::move(taken).error();
+  }
   return {std::move(result), std::move(*refusals[winner])};
 }
 
@@ -307,8 +337,8 @@ Result<HttpResponse> S3Client::send(const S3Request& request) {
       YARD_ASSIGN(credentials, credentials_->get());
     }
     const Credentials* signer = credentials ? &*credentials : nullptr;
-    Attempt attempt = request.may_hedge && request.into ? try_hedged(request, signer, payload)
-                                                        : try_once(request, signer, payload);
+    Attempt attempt = request.may_hedge ? try_hedged(request, signer, payload)
+                                        : try_once(request, signer, payload);
     Next next = judge(request, attempt);
     if (next == Next::kFixClock) {
       const auto date = parse_http_date(attempt.result->headers.value_or("Date", ""));

@@ -53,12 +53,16 @@ struct S3Request {
   Headers headers;
   std::optional<std::span<const std::byte>> body;
   std::optional<std::span<std::byte>> into;  // see HttpRequest::into
+  // Instead: gets the body of a 2xx response, which must be of that size, from position 0 at each
+  // attempt. Its error is final.
+  const RangeSink* sink = nullptr;
+  uint64_t sink_bytes = 0;
   size_t answer_bytes_max = 16 << 20;
   // Judges the head of a 2xx response; what it refuses is final and not tried again.
   std::function<Status(const ResponseHead&)> check_head;
   // Judges a whole 2xx response, its bytes given; kUnavailable and kCorrupt are tried again.
   std::function<Status(const HttpResponse&, std::span<const std::byte> content)> check_body;
-  bool may_hedge = false;
+  bool may_hedge = false;   // with `into` or `sink`
   bool is_commit = false;   // may take long
   bool is_cleanup = false;  // sent also after a stop was asked, for a short time
 };
@@ -86,7 +90,7 @@ class S3Client {
   Clock::Wall wall_now() const { return clock_.wall_now(); }
 
  private:
-  // One attempt's end: what came, or what check_head() refused.
+  // One attempt's end: what came, or what check_head() or the sink refused.
   struct Attempt {
     Result<HttpResponse> result;
     std::optional<Error> refusal;
@@ -97,8 +101,8 @@ class S3Client {
 
   S3Client(S3Options options, S3Endpoint endpoint, Clock& clock);
   HttpRequest make(const S3Request& request, const Credentials* credentials,
-                   std::string_view payload, std::optional<std::span<std::byte>> into,
-                   const RefusalPointer& refusal) const;
+                   std::string_view payload, const RefusalPointer& refusal) const;
+  static Result<HttpResponse> checked(const S3Request& request, Result<HttpResponse> result);
   Attempt try_once(const S3Request& request, const Credentials* credentials,
                    std::string_view payload);
   Attempt try_hedged(const S3Request& request, const Credentials* credentials,

@@ -203,28 +203,41 @@ StoreSpeed S3Store::speed() const {
 
 Status S3Store::get_range(std::string_view key, std::string_view etag, uint64_t offset,
                           std::span<std::byte> out) {
+  return read_range(key, etag, offset, out.size(), {.into = out});
+}
+
+Status S3Store::get_range_to(std::string_view key, std::string_view etag, uint64_t offset,
+                             uint64_t size_bytes, const RangeSink& sink) {
+  return read_range(key, etag, offset, size_bytes, {.sink = &sink, .sink_bytes = size_bytes});
+}
+
+// `request` says where the bytes go.
+Status S3Store::read_range(std::string_view key, std::string_view etag, uint64_t offset,
+                           uint64_t size_bytes, S3Request request) {
   YARD_TRY(check_own_key(key));
   const std::string name = s3_name(bucket_, key);
-  if (out.empty() || offset > UINT64_MAX - out.size()) {
+  if (size_bytes == 0 || offset > UINT64_MAX - size_bytes) {
     // HTTP has no empty range.
     YARD_ASSIGN(const ObjectInfo info, head(key));
     if (!etag.empty() && info.etag != etag) return change_error(name);
-    if (offset > info.size_bytes || out.size() > info.size_bytes - offset)
-      return past_end_error(name, offset, out.size(), info.size_bytes);
+    if (offset > info.size_bytes || size_bytes > info.size_bytes - offset)
+      return past_end_error(name, offset, size_bytes, info.size_bytes);
     return Ok{};
   }
-  S3Request request{.bucket = bucket_, .key = std::string(key), .into = out, .may_hedge = true};
-  request.headers.add("Range", fmt::format("bytes={}-{}", offset, offset + out.size() - 1));
+  request.bucket = bucket_;
+  request.key = key;
+  request.may_hedge = true;
+  request.headers.add("Range", fmt::format("bytes={}-{}", offset, offset + size_bytes - 1));
   if (!etag.empty()) request.headers.add("If-Match", quoted(etag));
   request.check_head = [&](const ResponseHead& head) {
-    return check_range_head(head, etag, name, offset, out.size());
+    return check_range_head(head, etag, name, offset, size_bytes);
   };
   YARD_ASSIGN(const HttpResponse response, client_.send(request));
   if (response.status == 412) return change_error(name);
   if (response.status == 416) {
     const std::string_view range = response.headers.value_or("Content-Range", "");  // "bytes */9"
-    const auto size_bytes = number_of(range.substr(std::min(range.find('/') + 1, range.size())));
-    return past_end_error(name, offset, out.size(), size_bytes.value_or(0));
+    const auto object_bytes = number_of(range.substr(std::min(range.find('/') + 1, range.size())));
+    return past_end_error(name, offset, size_bytes, object_bytes.value_or(0));
   }
   if (response.status >= 300) return client_.error_of(request, response);
   return Ok{};

@@ -75,6 +75,7 @@ struct S3Options {
 };
 
 class S3Client;
+struct S3Request;
 
 // One S3 endpoint: its connections, credentials and what was measured. Thread-safe; shared by the
 // stores of its buckets.
@@ -116,6 +117,8 @@ class S3Store final : public ObjectStore {
 
   Status get_range(std::string_view key, std::string_view etag, uint64_t offset,
                    std::span<std::byte> out) override;
+  Status get_range_to(std::string_view key, std::string_view etag, uint64_t offset,
+                      uint64_t size_bytes, const RangeSink& sink) override;
   Status get_object(const ObjectInfo& info, std::span<std::byte> out) override;
   Result<ObjectInfo> head(std::string_view key) override;
   Result<ListPage> list(const ListRequest& request) override;
@@ -137,6 +140,8 @@ class S3Store final : public ObjectStore {
   bool same_service(const S3Store& other) const { return service_ == other.service_; }
 
  private:
+  Status read_range(std::string_view key, std::string_view etag, uint64_t offset,
+                    uint64_t size_bytes, S3Request request);
   Status check_own_key(std::string_view key) const;
   Result<ObjectInfo> copy_parts(const std::string& source_bucket, const ObjectInfo& source,
                                 std::string_view key, const PutOptions& options);

@@ -15,8 +15,9 @@ namespace {
 using storage::ObjectInfo;
 using storage::ObjectStore;
 
-constexpr uint64_t kLargeBytes = 8 << 20;  // from here on, in parts
-constexpr uint64_t kSendBytes = 8 << 20;   // read at once of a large object
+constexpr uint64_t kLargeBytes = 8 << 20;    // from here on, in parts
+constexpr uint64_t kSendBytes = 8 << 20;     // read at once of a large object
+constexpr uint64_t kPieceBytes = 512 << 10;  // in memory at once of a part on its way into a file
 
 // Errors that a later run may go on behind.
 bool is_passing(Code code) {
@@ -149,7 +150,10 @@ Status Copier::receive_small(const Copy& copy) {
                                  std::bit_ceil(std::max<uint64_t>(copy.info.size_bytes, 1))},
                                 {}));
   const auto write = [&]() -> Status {
-    if (copy.info.size_bytes > 0) YARD_TRY(file.write_part(0, buffer.span()));
+    if (copy.info.size_bytes > 0) {
+      YARD_TRY(file.write(0, 0, buffer.span()));
+      YARD_TRY(file.mark_part(0));
+    }
     return file.finish({.modified = copy.info.modified, .sync = options_.sync});
   };
   auto written = write();
@@ -185,7 +189,7 @@ void Copier::receive_large(const std::shared_ptr<Copy>& copy) {
   file->parts_left = part_count;
   for (size_t i = 0; i < part_count; ++i)
     pool_.push(
-        file->file.part_size_bytes(i),
+        std::min(file->file.part_size_bytes(i), kPieceBytes),
         [this, file, i]() -> Result<uint64_t> {
           const bool was_there = file->file.has_part(i);
           receive_part(file, i);
@@ -207,25 +211,42 @@ void Copier::receive_large(const std::shared_ptr<Copy>& copy) {
 
 void Copier::receive_part(const std::shared_ptr<Receiving>& file, size_t index) {
   if (file->has_failed()) return;
-  const uint64_t size_bytes = file->file.part_size_bytes(index);
-  const uint64_t offset = file->file.part_offset(index);
-  const auto receive = [&]() -> Status {
-    const bool is_there = file->file.has_part(index);
-    if (is_there && !file->checksums.is_usable()) return Ok{};
-    const auto buffer = buffers_.take(size_bytes);
-    if (is_there) {
-      YARD_TRY(file->file.read_part(index, buffer.span()));
-    } else {
-      const Copy& copy = *file->copy;
-      YARD_TRY(copy.source->get_range(copy.info.key, copy.info.etag, offset, buffer.span()));
-      YARD_TRY(file->file.write_part(index, buffer.span()));
-    }
-    file->checksums.add(offset, buffer.span());
-    return Ok{};
-  };
-  auto received = receive();
+  auto received = file->file.has_part(index) ? check_part(*file, index) : fetch_part(*file, index);
   if (!received) return file->fail(received.error());
-  progress_.bytes_done += size_bytes;
+  progress_.bytes_done += file->file.part_size_bytes(index);
+}
+
+// Each piece goes to the file while the CPU's cache still holds it.
+Status Copier::fetch_part(Receiving& file, size_t index) {
+  const uint64_t offset = file.file.part_offset(index);
+  const uint64_t size_bytes = file.file.part_size_bytes(index);
+  std::optional<Checksum> checksum;
+  const storage::RangeSink sink = [&](uint64_t position, std::span<const std::byte> piece) {
+    if (file.checksums.is_usable()) {
+      if (position == 0) checksum = file.checksums.start();
+      checksum->update(piece);
+    }
+    return file.file.write(index, position, piece);
+  };
+  const Copy& copy = *file.copy;
+  YARD_TRY(copy.source->get_range_to(copy.info.key, copy.info.etag, offset, size_bytes, sink));
+  if (checksum) file.checksums.add(offset, size_bytes, *checksum);
+  return file.file.mark_part(index);
+}
+
+// What an earlier run received joins the checksum of the whole.
+Status Copier::check_part(Receiving& file, size_t index) {
+  if (!file.checksums.is_usable()) return Ok{};
+  const uint64_t size_bytes = file.file.part_size_bytes(index);
+  Checksum checksum = file.checksums.start();
+  const auto buffer = buffers_.take(std::min(size_bytes, kPieceBytes));
+  for (uint64_t position = 0; position < size_bytes; position += kPieceBytes) {
+    const auto piece = buffer.span().first(std::min(size_bytes - position, kPieceBytes));
+    YARD_TRY(file.file.read(index, position, piece));
+    checksum.update(piece);
+  }
+  file.checksums.add(file.file.part_offset(index), size_bytes, checksum);
+  return Ok{};
 }
 
 void Copier::end_part(const std::shared_ptr<Receiving>& file) {

@@ -79,6 +79,8 @@ class Copier {
   Status receive_small(const Copy& copy);
   void receive_large(const std::shared_ptr<Copy>& copy);
   void receive_part(const std::shared_ptr<Receiving>& file, size_t index);
+  Status fetch_part(Receiving& file, size_t index);
+  Status check_part(Receiving& file, size_t index);
   void end_part(const std::shared_ptr<Receiving>& file);
   Status finish_file(Receiving& file);
   void send(const std::shared_ptr<Copy>& copy);

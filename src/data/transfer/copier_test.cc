@@ -151,7 +151,8 @@ TEST_F(CopierTest, APartThatRottedInAHiddenFileIsFoundByTheChecksum) {
                                   current_boot_id());
     ASSERT_TRUE(file);
     const std::string rotten(kMiB, 'r');
-    ASSERT_TRUE(file->write_part(3, std::as_bytes(std::span(rotten))));
+    ASSERT_TRUE(file->write(3, 0, std::as_bytes(std::span(rotten))));
+    ASSERT_TRUE(file->mark_part(3));
   }
   EXPECT_EQ(copy({right}).error().code, Code::kCorrupt);
   EXPECT_EQ(file_count(), 0U);

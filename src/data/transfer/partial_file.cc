@@ -162,18 +162,21 @@ Status PartialFile::write_at(uint64_t offset, std::span<const std::byte> bytes) 
   return Ok{};
 }
 
-Status PartialFile::write_part(size_t index, std::span<const std::byte> bytes) {
-  YARD_CHECK(bytes.size() == part_size_bytes(index));
-  YARD_TRY(write_at(part_offset(index), bytes));
+Status PartialFile::write(size_t index, uint64_t position, std::span<const std::byte> bytes) const {
+  YARD_CHECK(position + bytes.size() <= part_size_bytes(index));
+  return write_at(part_offset(index) + position, bytes);
+}
+
+Status PartialFile::mark_part(size_t index) {
   if (record_offset_ != 0)
     YARD_TRY(write_at(record_offset_ + index, std::as_bytes(std::span(&kArrived, 1))));
   arrived_[index] = kArrived;
   return Ok{};
 }
 
-Status PartialFile::read_part(size_t index, std::span<std::byte> out) const {
-  YARD_CHECK(out.size() == part_size_bytes(index));
-  uint64_t offset = part_offset(index);
+Status PartialFile::read(size_t index, uint64_t position, std::span<std::byte> out) const {
+  YARD_CHECK(position + out.size() <= part_size_bytes(index));
+  uint64_t offset = part_offset(index) + position;
   while (!out.empty()) {
     const ssize_t got = ::pread(fd_.get(), out.data(), out.size(), off_t(offset));
     if (got < 0 && errno == EINTR) continue;

@@ -24,7 +24,7 @@ inline constexpr std::string_view kPartialSuffix = ".yard-part";
 // "/dir/.name.yard-part" of "/dir/name"; a name too long for that is cut and hashed. Pure.
 std::string partial_path(const std::string& path);
 
-// write_part() and has_part() are thread-safe, the rest is not.
+// What works on parts is thread-safe, the rest is not.
 class PartialFile {
  public:
   struct Identity {
@@ -47,8 +47,10 @@ class PartialFile {
   uint64_t part_size_bytes(size_t index) const;
   uint64_t part_offset(size_t index) const { return index * identity_.part_bytes; }
 
-  Status write_part(size_t index, std::span<const std::byte> bytes);
-  Status read_part(size_t index, std::span<std::byte> out) const;
+  // `position` within the part; what was written there before is replaced.
+  Status write(size_t index, uint64_t position, std::span<const std::byte> bytes) const;
+  Status read(size_t index, uint64_t position, std::span<std::byte> out) const;
+  Status mark_part(size_t index);  // all of it was written
 
   struct FinishOptions {
     std::chrono::system_clock::time_point modified{};  // of the file; the epoch: now

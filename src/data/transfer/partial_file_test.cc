@@ -26,7 +26,8 @@ class PartialFileTest : public ::testing::Test {
     return PartialFile::open(path(), {source, size_bytes, part_bytes}, boot);
   }
   static Status write(PartialFile& file, size_t index, const std::string& text) {
-    return file.write_part(index, std::as_bytes(std::span(text)));
+    YARD_TRY(file.write(index, 0, std::as_bytes(std::span(text))));
+    return file.mark_part(index);
   }
   size_t entry_count() const {
     return size_t(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
@@ -69,7 +70,7 @@ TEST_F(PartialFileTest, ABrokenOffFileGoesOnWithThePartsItHas) {
     EXPECT_FALSE(file->has_part(0));
     EXPECT_TRUE(file->has_part(1));
     std::string part(4, '?');
-    ASSERT_TRUE(file->read_part(1, std::as_writable_bytes(std::span(part))));
+    ASSERT_TRUE(file->read(1, 0, std::as_writable_bytes(std::span(part))));
     EXPECT_EQ(part, "4567");
     ASSERT_TRUE(write(*file, 0, "0123"));
     ASSERT_TRUE(write(*file, 2, "89"));

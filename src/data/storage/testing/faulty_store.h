@@ -35,6 +35,11 @@ class FaultyStore final : public ObjectStore {
     YARD_TRY(fate(Method::kGetRange, key));
     return inner_.get_range(key, etag, offset, out);
   }
+  Status get_range_to(std::string_view key, std::string_view etag, uint64_t offset,
+                      uint64_t size_bytes, const RangeSink& sink) override {
+    YARD_TRY(fate(Method::kGetRange, key));
+    return inner_.get_range_to(key, etag, offset, size_bytes, sink);
+  }
   Result<ObjectInfo> head(std::string_view key) override {
     YARD_TRY(fate(Method::kHead, key));
     return inner_.head(key);

@@ -50,7 +50,7 @@ inline S3Fault answer(int status, std::string code) {
 // A server and a clock for its client.
 class Clocked {
  public:
-  explicit Clocked(FakeS3::Fate fate) : server(std::move(fate), clock) {}
+  explicit Clocked(FakeS3::Fate fate = nullptr) : server(std::move(fate), clock) {}
   S3Store store() { return server.store(server.options(), clock); }
 
   FakeClock clock;  // sleeps of retries take no time
