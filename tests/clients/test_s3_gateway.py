@@ -274,6 +274,12 @@ def test_wrong_multipart_uploads_are_refused(s3, bucket):
     assert complete((10_000, last), (1, small)) == ("InvalidPartOrder", 400)
     assert complete((1, last)) == ("InvalidPart", 400)
     assert complete((2, small)) == ("InvalidPart", 400)
+    # A list as long as may be is read whole; what is wrong with it is that most parts are not there.
+    longest = [{"PartNumber": number, "ETag": last, "ChecksumSHA256": base64.b64encode(bytes(32)).decode()}
+               for number in range(1, 10_002)]
+    for count, code in [(10_000, "InvalidPart"), (10_001, "InvalidArgument")]:
+        assert error_of(s3.complete_multipart_upload, **place,
+                        MultipartUpload={"Parts": longest[:count]}) == (code, 400)
     for number in (0, 10_001):
         assert error_of(s3.upload_part, **place, PartNumber=number, Body=b"") == ("InvalidArgument", 400)
     assert error_of(s3.upload_part, **{**place, "Key": "other"}, PartNumber=1, Body=b"") == ("NoSuchUpload", 404)
