@@ -17,6 +17,7 @@ find_package(GTest REQUIRED)
 pkg_check_modules(freetype REQUIRED IMPORTED_TARGET freetype2)
 pkg_check_modules(harfbuzz REQUIRED IMPORTED_TARGET harfbuzz)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(webp REQUIRED IMPORTED_TARGET libwebp libwebpdemux)
 
 add_library(yard_warnings INTERFACE)
 target_compile_options(yard_warnings INTERFACE -Wall -Wextra -Wpedantic -Werror

@@ -1,4 +1,4 @@
-#include "images/codec_internal.h"
+#include "images/row_source_internal.h"
 
 namespace yard::images {
 namespace {
@@ -45,14 +45,16 @@ int exif_orientation(std::span<const std::byte> tiff) {
   return 1;
 }
 
-Picture turn_upright(const Picture& picture, int orientation) {
+Turn turn_of(int orientation) {
   YARD_CHECK(orientation >= 1 && orientation <= 8);
-  // From 5 on rows and columns change places; then the mirrors apply to what is seen.
-  const bool transposed = orientation >= 5;
-  const bool mirror_x =
-      orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
-  const bool mirror_y =
-      orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+  const auto one_of = [&](int a, int b, int c, int d) {
+    return orientation == a || orientation == b || orientation == c || orientation == d;
+  };
+  return {orientation >= 5, one_of(2, 3, 6, 7), one_of(3, 4, 7, 8)};
+}
+
+Picture turn_upright(const Picture& picture, int orientation) {
+  const auto [transposed, mirror_x, mirror_y] = turn_of(orientation);
   Picture upright;
   upright.width = transposed ? picture.height : picture.width;
   upright.height = transposed ? picture.width : picture.height;

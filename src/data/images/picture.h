@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "images/view.h"
 
 namespace yard::images {
 
@@ -27,7 +28,8 @@ struct DecodeOptions {
   bool apply_orientation = true;  // turned upright as the file's EXIF orientation says
 };
 
-// JPEG or PNG, told by their first bytes; grey, palette, 16-bit, alpha and CMYK become RGB.
+// JPEG, PNG or WebP, told by their first bytes; grey, palette, 16-bit, alpha and CMYK become RGB;
+// of an animation the first frame. docs/images.md says more.
 // kCorrupt: damaged or truncated; kInvalidArgument: another format; kExhausted: too large.
 Result<Picture> decode(std::span<const std::byte> encoded, const DecodeOptions& options);
 
@@ -41,10 +43,6 @@ struct Crop {
   double y = 0.5;
   bool flip = false;  // mirrored left to right
 };
-
-// The size that `picture` has once its shorter side is `size`; the longer is rounded down, as
-// torchvision's Resize does.
-std::array<int64_t, 2> size_with_shorter_side(int width, int height, int size);
 
 // Scales the shorter side to crop.size, cuts the square, writes it normalised to [-1, 1] as
 // 3 x size x size floats (CHW) into `out`, whose size must be exactly that. Only the pixels under

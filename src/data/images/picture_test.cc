@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "images/codec_internal.h"
+#include "images/row_source_internal.h"
 
 namespace yard::images {
 namespace {

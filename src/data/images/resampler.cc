@@ -1,0 +1,248 @@
+// Separable: rows are mixed first, for that loop runs over whole rows and vectorises; then columns,
+// of far fewer rows. Between the two nothing is rounded to 8 bits, as Pillow does, which mixes
+// columns first.
+#include "images/resampler_internal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace yard::images {
+namespace {
+
+// libjpeg gives its rows in groups; asking for a group at a time saves calls.
+constexpr int64_t kRowsAtOnce = 8;
+constexpr size_t kKeepBytesMax = size_t{32} << 20;
+
+Axis x_axis(const View& view) {
+  return {double(view.part_x), double(view.part_width),
+          view.scaled_width,   view.left,
+          view.width,          view.flip};
+}
+
+Axis y_axis(const View& view) {
+  return {double(view.part_y), double(view.part_height),
+          view.scaled_height,  view.top,
+          view.height,         false};
+}
+
+Axis shrunk(Axis axis, int denominator) {
+  axis.begin /= denominator;
+  axis.size /= denominator;
+  return axis;
+}
+
+// The largest reduction that leaves the view's resolution.
+int denominator_for(const RowSource& source, const Axis& columns, const Axis& rows) {
+  for (const int denominator : {8, 4, 2}) {
+    if (source.can_scale_by(denominator) && columns.size / denominator >= double(columns.scaled) &&
+        rows.size / denominator >= double(rows.scaled))
+      return denominator;
+  }
+  return 1;
+}
+
+int64_t divide_up(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+Scaling scaling_of(const RenderOptions& options) {
+  Scaling scaling;
+  if (options.type == PixelType::kUint8) return scaling;
+  for (size_t c = 0; c < 3; ++c) {
+    YARD_CHECK(options.std[c] > 0);
+    scaling.factor[c] = 1.0F / (255.0F * options.std[c]);
+    scaling.bias[c] = -options.mean[c] / options.std[c];
+  }
+  return scaling;
+}
+
+void check(const RowSource& source, Turn turn, const View& view, const RenderOptions& options,
+           std::span<std::byte> out) {
+  const int64_t width = turn.transposed ? source.height() : source.width();
+  const int64_t height = turn.transposed ? source.width() : source.height();
+  const auto lies_in = [](int64_t begin, int64_t size, int64_t length) {
+    return begin >= 0 && size >= 1 && begin <= length - size;
+  };
+  YARD_CHECK(lies_in(view.part_x, view.part_width, width));
+  YARD_CHECK(lies_in(view.part_y, view.part_height, height));
+  YARD_CHECK(view.width <= 65535 && lies_in(view.left, view.width, view.scaled_width));
+  YARD_CHECK(view.height <= 65535 && lies_in(view.top, view.height, view.scaled_height));
+  YARD_CHECK(out.size() == size_t(view.width) * size_t(view.height) * 3 * size_bytes(options.type));
+}
+
+// Puts finished rows where they belong in the caller's memory.
+template <typename T>
+class Writer {
+ public:
+  // `columns` and `rows` of the stored picture, as they come.
+  Writer(T* out, int64_t columns, int64_t rows, bool transposed, const RenderOptions& options,
+         std::vector<std::byte>& turned)
+      : out_(out),
+        columns_(columns),
+        rows_(rows),
+        transposed_(transposed),
+        planar_(options.layout == Layout::kPlanar),
+        scaling_(scaling_of(options)),
+        turned_(turned) {
+    if (transposed) turned_.resize(size_t(columns) * 3 * sizeof(T));
+  }
+
+  void write(const float* pixels, int64_t row) {
+    const size_t plane = size_t(columns_ * rows_);
+    const auto count = size_t(columns_);
+    if (transposed_) {
+      write_column(pixels, row);
+    } else if (planar_) {
+      T* to = out_ + row * columns_;
+      write_planar(pixels, count, scaling_, to, to + plane, to + 2 * plane);
+    } else {
+      write_interleaved(pixels, count, scaling_, out_ + row * columns_ * 3);
+    }
+  }
+
+ private:
+  void write_column(const float* pixels, int64_t column) {
+    auto* row = reinterpret_cast<T*>(turned_.data());
+    write_planar(pixels, size_t(columns_), scaling_, row, row + columns_, row + 2 * columns_);
+    const int64_t pixel_step = planar_ ? 1 : 3;
+    const int64_t channel_step = planar_ ? columns_ * rows_ : 1;
+    for (int64_t c = 0; c < 3; ++c) {
+      for (int64_t i = 0; i < columns_; ++i)
+        out_[c * channel_step + (i * rows_ + column) * pixel_step] = row[c * columns_ + i];
+    }
+  }
+
+  T* out_;
+  int64_t columns_;
+  int64_t rows_;
+  bool transposed_;
+  bool planar_;
+  Scaling scaling_;
+  std::vector<std::byte>& turned_;
+};
+
+// Weights of up to kFewRows rows in units of 2^-14, which must still add up to one.
+void quantise(std::span<const float> weights, std::vector<int16_t>& out) {
+  constexpr int kOne = 1 << 14;
+  int total = 0;
+  size_t largest = 0;
+  out.clear();
+  for (size_t t = 0; t < weights.size(); ++t) {
+    out.push_back(int16_t(std::lrintf(weights[t] * kOne)));
+    total += out.back();
+    if (weights[t] > weights[largest]) largest = t;
+  }
+  out[largest] = int16_t(out[largest] + kOne - total);
+}
+
+}  // namespace
+
+// Rows come into the ring in order, at their number modulo its size.
+Status Resampler::read_until(RowSource& source, int64_t end) {
+  while (have_ < end) {
+    const int64_t count = std::min(std::max(end - have_, kRowsAtOnce), rows_.end - have_);
+    targets_.clear();
+    for (int64_t i = 0; i < count; ++i)
+      targets_.push_back(ring_.data() + (have_ + i) % slot_count_ * slot_bytes_);
+    YARD_TRY(source.read_rows(targets_));
+    have_ += count;
+  }
+  return Ok{};
+}
+
+void Resampler::mix_row(int64_t row) {
+  const auto count = size_t(rows_.counts[size_t(row)]);
+  const std::span weights = std::span(rows_.weights).subspan(size_t(row * rows_.stride), count);
+  inputs_.clear();
+  for (size_t t = 0; t < count; ++t) {
+    const int64_t input = rows_.first[size_t(row)] + int64_t(t);
+    inputs_.push_back(ring_.data() + input % slot_count_ * slot_bytes_ + skipped_ * kPixelBytes);
+  }
+  const auto value_count = size_t(mixed_pixels_ * kPixelBytes);
+  if (count > kFewRows) {
+    mix_rows(inputs_, weights.data(), value_count, mixed_.data());
+  } else {
+    quantise(weights, few_weights_);
+    mix_few_rows(inputs_, few_weights_.data(), value_count, mixed_.data());
+  }
+  mix_columns(mixed_.data(), column_first_, column_weights_.data(), column_stride_,
+              finished_.data());
+}
+
+void Resampler::prepare(int64_t row_pixels) {
+  have_ = rows_.begin;
+  slot_count_ = std::min(rows_.count_max + kRowsAtOnce, rows_.end - rows_.begin);
+  slot_bytes_ = row_pixels * kPixelBytes + kRowPadding;
+  ring_.resize(size_t(slot_count_ * slot_bytes_));
+
+  const size_t count = columns_.first.size();
+  column_stride_ = size_t(columns_.count_max + 1) / 2 * 2;
+  column_weights_.assign(count * column_stride_ * 4, 0.0F);
+  column_first_.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    column_first_[i] = columns_.first[i] - int32_t(columns_.begin);
+    for (size_t t = 0; t < size_t(columns_.counts[i]); ++t)
+      std::fill_n(&column_weights_[(i * column_stride_ + t) * 4], 4,
+                  columns_.weights[i * size_t(columns_.stride) + t]);
+  }
+  mixed_pixels_ = columns_.end - columns_.begin;
+  // Taps of weight zero may lie past the row: what they read must be numbers.
+  mixed_.assign(size_t(mixed_pixels_ * kPixelBytes) + column_stride_ * 4 + kRowPadding, 0.0F);
+  finished_.resize(count * 4 + size_t(kRowPadding));
+}
+
+void Resampler::release_large_buffers() {
+  if (ring_.capacity() + (column_weights_.capacity() + mixed_.capacity()) * sizeof(float) <=
+      kKeepBytesMax)
+    return;
+  *this = Resampler();
+}
+
+Status Resampler::render(RowSource& source, Turn turn, const View& view,
+                         const RenderOptions& options, std::span<std::byte> out) {
+  check(source, turn, view, options, out);
+  Axis x = x_axis(view), y = y_axis(view);
+  if (turn.mirror_x) x = mirrored(x, turn.transposed ? source.height() : source.width());
+  if (turn.mirror_y) y = mirrored(y, turn.transposed ? source.width() : source.height());
+  if (turn.transposed) std::swap(x, y);
+
+  const int denominator = options.dct_scaling ? denominator_for(source, x, y) : 1;
+  make_taps(shrunk(x, denominator), divide_up(source.width(), denominator), options.filter,
+            columns_);
+  make_taps(shrunk(y, denominator), divide_up(source.height(), denominator), options.filter, rows_);
+  const Region wanted = {columns_.begin, rows_.begin, columns_.end - columns_.begin,
+                         rows_.end - rows_.begin};
+  YARD_ASSIGN(const Region given, source.start(denominator, wanted));
+  skipped_ = wanted.x - given.x;
+  prepare(given.width);
+
+  const auto render_rows = [&](auto* pixels) -> Status {
+    Writer writer(pixels, x.count, y.count, turn.transposed, options, turned_);
+    for (int64_t i = 0; i < y.count; ++i) {
+      // Rows come from the top, so a picture that is mirrored is filled from the bottom.
+      const int64_t row = y.reversed ? y.count - 1 - i : i;
+      YARD_TRY(read_until(source, rows_.first[size_t(row)] + rows_.counts[size_t(row)]));
+      mix_row(row);
+      writer.write(finished_.data(), row);
+    }
+    YARD_TRY(read_until(source, rows_.end));
+    return source.finish();
+  };
+  Status done = Ok{};
+  switch (options.type) {
+    case PixelType::kUint8:
+      done = render_rows(reinterpret_cast<uint8_t*>(out.data()));
+      break;
+    case PixelType::kFloat32:
+      done = render_rows(reinterpret_cast<float*>(out.data()));
+      break;
+    case PixelType::kBfloat16:
+      done = render_rows(reinterpret_cast<uint16_t*>(out.data()));
+      break;
+  }
+  release_large_buffers();
+  return done;
+}
+
+}  // namespace yard::images
