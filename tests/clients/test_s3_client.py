@@ -257,7 +257,8 @@ def check_resumed(server, target, content, arrived):
     with HoldingProxy(server.url, limit=float("inf")) as proxy:
         server.yard("cp", "s3://bucket/large", target, AWS_ENDPOINT_URL=proxy.url)
         assert target.read_bytes() == content
-        assert proxy.passed_down < len(content) - (arrived - 1) * MIB
+        # With room for heads, and for some ranges that are asked for twice when the machine is slow.
+        assert proxy.passed_down < len(content) - (arrived - 4) * MIB
     assert files_of(target.parent) == {"file"}
 
 
@@ -285,6 +286,25 @@ def test_a_broken_off_download_of_an_older_version_begins_anew(server, held_down
     process.wait(WAIT_SECONDS)
     newer = bytes_of(24 * MIB, 4)
     server.client().put_object(Bucket="bucket", Key="large", Body=newer)
+    server.yard("cp", "s3://bucket/large", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == newer
+
+
+def test_an_object_replaced_while_it_is_read_is_never_mixed(server, tmp_path):
+    older, newer = bytes_of(64 * MIB, 5), bytes_of(64 * MIB, 6)
+    server.client().put_object(Bucket="bucket", Key="large", Body=older)
+    with HoldingProxy(server.url, limit=10 * MIB) as proxy:
+        process = server.start("cp", "s3://bucket/large", tmp_path / "file", "--memory", "32MiB",
+                               AWS_ENDPOINT_URL=proxy.url)
+        wait_until(proxy.is_held, "nothing arrived")
+        server.client().put_object(Bucket="bucket", Key="large", Body=newer)
+        proxy.release()
+        said, _ = process.communicate(timeout=WAIT_SECONDS)
+    if process.returncode == 0:  # when everything had been asked for before
+        assert (tmp_path / "file").read_bytes() == older
+    else:
+        assert process.returncode == 4, said
+        assert not (tmp_path / "file").exists()
     server.yard("cp", "s3://bucket/large", tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == newer
 
