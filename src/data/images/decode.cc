@@ -41,13 +41,13 @@ Status read_into(RowSource& source, int denominator, Picture& picture) {
   const Region whole = {0, 0, picture.width, picture.height};
   YARD_ASSIGN(const Region given, source.start(denominator, whole));
   YARD_CHECK(given.x == 0 && given.width == whole.width);
-  std::vector<uint8_t> row(size_t(whole.width * kPixelBytes + kRowPadding));
+  std::vector<uint8_t> buffer(size_t(whole.width * kPixelBytes + kRowPadding + kRowMisalignment));
+  uint8_t* const row = buffer.data() + kRowMisalignment;
   picture.pixels.resize(size_t(whole.width * whole.height) * 3);
   uint8_t* out = picture.pixels.data();
-  uint8_t* const target = row.data();
   for (int64_t y = 0; y < whole.height; ++y) {
-    YARD_TRY(source.read_rows(std::span(&target, 1)));
-    const uint8_t* in = row.data();
+    YARD_TRY(source.read_rows(std::span(&row, 1)));
+    const uint8_t* in = row;
     for (int64_t x = 0; x < whole.width; ++x, in += kPixelBytes, out += 3) {
       out[0] = in[0];
       out[1] = in[1];

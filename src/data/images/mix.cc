@@ -38,7 +38,7 @@ void mix_few_rows(std::span<const uint8_t* const> rows, const int16_t* weights, 
     int32_t sum = 0;
     for (size_t t = 0; t < rows.size(); ++t)
       sum += (rows[t][i] * 128 * weights[t] + (1 << 14)) >> 15;
-    out[i] = float(sum) / 64;
+    out[i] = float(sum);
   }
 }
 
@@ -54,36 +54,50 @@ void mix_columns(const float* row, std::span<const int32_t> first, const float* 
 
 #else
 
+template <class Lanes, class Sum>
+HWY_INLINE void store_as_floats(Lanes lanes, Sum sum, float* out) {
+  const hn::Half<Lanes> half;
+  const hn::Rebind<int32_t, decltype(half)> wide;
+  const hn::Rebind<float, decltype(half)> floats;
+  const auto low = hn::PromoteTo(wide, hn::LowerHalf(half, sum));
+  const auto high = hn::PromoteTo(wide, hn::UpperHalf(half, sum));
+  hn::StoreU(hn::ConvertTo(floats, low), floats, out);
+  hn::StoreU(hn::ConvertTo(floats, high), floats, out + hn::Lanes(lanes) / 2);
+}
+
 // Levels times 2^7 and weights times 2^14 make, in a multiplication that keeps the upper half, sums
-// in 1/64 of a level, which leave room for a bicubic filter's overshoot.
+// in 1/64 of a level, which leave room for a bicubic filter's overshoot. Two vectors at a time
+// share the loading of the weights.
 void mix_few_rows(std::span<const uint8_t* const> rows, const int16_t* weights, size_t count,
                   float* out) {
   const hn::CappedTag<int16_t, 32> lanes;
   const hn::Rebind<uint8_t, decltype(lanes)> bytes;
-  const hn::Half<decltype(lanes)> half;
-  const hn::Rebind<int32_t, decltype(half)> wide;
-  const hn::Rebind<float, decltype(half)> floats;
-  const auto unit = hn::Set(floats, 1.0F / 64);
   const size_t step = hn::Lanes(lanes);
-  for (size_t i = 0; i < count; i += step) {
-    auto sum = hn::Zero(lanes);
+  const auto product = [&](const uint8_t* in, auto weight) HWY_ATTR {
+    const auto levels = hn::ShiftLeft<7>(hn::PromoteTo(lanes, hn::LoadU(bytes, in)));
+    return hn::MulFixedPoint15(levels, weight);
+  };
+  for (size_t i = 0; i < count; i += step * 2) {
+    auto first = hn::Zero(lanes), second = hn::Zero(lanes);
     for (size_t t = 0; t < rows.size(); ++t) {
-      const auto levels = hn::ShiftLeft<7>(hn::PromoteTo(lanes, hn::LoadU(bytes, rows[t] + i)));
-      sum = hn::Add(sum, hn::MulFixedPoint15(levels, hn::Set(lanes, weights[t])));
+      const auto weight = hn::Set(lanes, weights[t]);
+      first = hn::Add(first, product(rows[t] + i, weight));
+      second = hn::Add(second, product(rows[t] + i + step, weight));
     }
-    const auto low = hn::ConvertTo(floats, hn::PromoteTo(wide, hn::LowerHalf(half, sum)));
-    const auto high = hn::ConvertTo(floats, hn::PromoteTo(wide, hn::UpperHalf(half, sum)));
-    hn::StoreU(hn::Mul(low, unit), floats, out + i);
-    hn::StoreU(hn::Mul(high, unit), floats, out + i + step / 2);
+    store_as_floats(lanes, first, out + i);
+    store_as_floats(lanes, second, out + i + step);
   }
 }
 
-// One instruction does a tap, or two where vectors have eight lanes.
-void mix_columns(const float* row, std::span<const int32_t> first, const float* weights,
-                 size_t stride, float* out) {
+// One instruction does a tap, or two where vectors have eight lanes. kStride: known to the
+// compiler, or 0.
+template <size_t kStride>
+HWY_INLINE void mix_columns_by(const float* row, std::span<const int32_t> first,
+                               const float* weights, size_t given_stride, float* out) {
   const hn::CappedTag<float, 8> lanes;
   const hn::CappedTag<float, 4> pixel;
   const size_t step = hn::Lanes(lanes);
+  const size_t stride = kStride > 0 ? kStride : given_stride;
   for (const int32_t begin : first) {
     const float* in = row + size_t(begin) * 4;
     auto sum = hn::Mul(hn::LoadU(lanes, weights), hn::LoadU(lanes, in));
@@ -99,22 +113,38 @@ void mix_columns(const float* row, std::span<const int32_t> first, const float* 
   }
 }
 
+void mix_columns(const float* row, std::span<const int32_t> first, const float* weights,
+                 size_t stride, float* out) {
+  switch (stride) {
+    case 2:
+      return mix_columns_by<2>(row, first, weights, stride, out);
+    case 4:
+      return mix_columns_by<4>(row, first, weights, stride, out);
+    case 6:
+      return mix_columns_by<6>(row, first, weights, stride, out);
+    case 8:
+      return mix_columns_by<8>(row, first, weights, stride, out);
+    default:
+      return mix_columns_by<0>(row, first, weights, stride, out);
+  }
+}
+
 #endif
 
 using Lanes = hn::CappedTag<float, 16>;
 using Floats = hn::Vec<Lanes>;
 
-void store(Floats value, float* out) {
+HWY_INLINE void store(Floats value, float* out) {
   hn::StoreU(value, Lanes(), out);
 }
 
-void store(Floats value, uint8_t* out) {
+HWY_INLINE void store(Floats value, uint8_t* out) {
   const hn::Rebind<uint8_t, Lanes> bytes;
   hn::StoreU(hn::DemoteTo(bytes, hn::NearestInt(value)), bytes, out);
 }
 
 // Half to even; there is no infinity and no not-a-number to care for.
-auto to_bfloat16(Floats value) {
+HWY_INLINE auto to_bfloat16(Floats value) {
   const hn::Rebind<uint32_t, Lanes> wide;
   const hn::Rebind<uint16_t, Lanes> narrow;
   const auto bits = hn::BitCast(wide, value);
@@ -123,20 +153,20 @@ auto to_bfloat16(Floats value) {
   return hn::TruncateTo(narrow, hn::ShiftRight<16>(rounded));
 }
 
-void store(Floats value, uint16_t* out) {
+HWY_INLINE void store(Floats value, uint16_t* out) {
   hn::StoreU(to_bfloat16(value), hn::Rebind<uint16_t, Lanes>(), out);
 }
 
-void store_interleaved(Floats r, Floats g, Floats b, float* out) {
+HWY_INLINE void store_interleaved(Floats r, Floats g, Floats b, float* out) {
   hn::StoreInterleaved3(r, g, b, Lanes(), out);
 }
 
-void store_interleaved(Floats r, Floats g, Floats b, uint16_t* out) {
+HWY_INLINE void store_interleaved(Floats r, Floats g, Floats b, uint16_t* out) {
   hn::StoreInterleaved3(to_bfloat16(r), to_bfloat16(g), to_bfloat16(b),
                         hn::Rebind<uint16_t, Lanes>(), out);
 }
 
-void store_interleaved(Floats r, Floats g, Floats b, uint8_t* out) {
+HWY_INLINE void store_interleaved(Floats r, Floats g, Floats b, uint8_t* out) {
   const hn::Rebind<uint8_t, Lanes> bytes;
   const auto level = [&](Floats value) { return hn::DemoteTo(bytes, hn::NearestInt(value)); };
   hn::StoreInterleaved3(level(r), level(g), level(b), bytes, out);
@@ -144,7 +174,7 @@ void store_interleaved(Floats r, Floats g, Floats b, uint8_t* out) {
 
 // Calls body(first pixel, r, g, b) for each vector of pixels.
 template <typename Body>
-void for_each_vector(const float* row, size_t count, const Scaling& scaling, Body body) {
+HWY_INLINE void for_each_vector(const float* row, size_t count, const Scaling& scaling, Body body) {
   const Lanes lanes;
   const auto low = hn::Zero(lanes), high = hn::Set(lanes, 255.0F);
   const auto scaled = [&](Floats value, size_t c) {

@@ -15,9 +15,10 @@ namespace yard::images {
 // One row out of several: out[i] = the sum over t of weights[t] * rows[t][i], for i < count.
 void mix_rows(std::span<const uint8_t* const> rows, const float* weights, size_t count, float* out);
 
-// The same for up to kFewRows rows, with weights in units of 2^-14 that add up to 1: exact to 1/64
-// of a level per row, in half the time.
+// The same in half the time for up to kFewRows rows, with weights in units of 2^-14 that add up to
+// one, and sums in units of 1/64 of a level, each row rounded to one.
 constexpr size_t kFewRows = 16;
+constexpr float kFewRowsUnit = 1.0F / 64;
 void mix_few_rows(std::span<const uint8_t* const> rows, const int16_t* weights, size_t count,
                   float* out);
 

@@ -11,7 +11,8 @@ namespace yard::images {
 namespace {
 
 // libjpeg gives its rows in groups; asking for a group at a time saves calls.
-constexpr int64_t kRowsAtOnce = 8;
+constexpr int64_t kRowsAtOnce = 4;
+constexpr int64_t kCacheLineBytes = 64;
 constexpr size_t kKeepBytesMax = size_t{32} << 20;
 
 Axis x_axis(const View& view) {
@@ -144,7 +145,7 @@ Status Resampler::read_until(RowSource& source, int64_t end) {
     const int64_t count = std::min(std::max(end - have_, kRowsAtOnce), rows_.end - have_);
     targets_.clear();
     for (int64_t i = 0; i < count; ++i)
-      targets_.push_back(ring_.data() + (have_ + i) % slot_count_ * slot_bytes_);
+      targets_.push_back(first_slot_ + (have_ + i) % slot_count_ * slot_bytes_);
     YARD_TRY(source.read_rows(targets_));
     have_ += count;
   }
@@ -157,10 +158,10 @@ void Resampler::mix_row(int64_t row) {
   inputs_.clear();
   for (size_t t = 0; t < count; ++t) {
     const int64_t input = rows_.first[size_t(row)] + int64_t(t);
-    inputs_.push_back(ring_.data() + input % slot_count_ * slot_bytes_ + skipped_ * kPixelBytes);
+    inputs_.push_back(first_slot_ + input % slot_count_ * slot_bytes_ + skipped_ * kPixelBytes);
   }
   const auto value_count = size_t(mixed_pixels_ * kPixelBytes);
-  if (count > kFewRows) {
+  if (rows_.count_max > int32_t(kFewRows)) {
     mix_rows(inputs_, weights.data(), value_count, mixed_.data());
   } else {
     quantise(weights, few_weights_);
@@ -173,18 +174,23 @@ void Resampler::mix_row(int64_t row) {
 void Resampler::prepare(int64_t row_pixels) {
   have_ = rows_.begin;
   slot_count_ = std::min(rows_.count_max + kRowsAtOnce, rows_.end - rows_.begin);
-  slot_bytes_ = row_pixels * kPixelBytes + kRowPadding;
-  ring_.resize(size_t(slot_count_ * slot_bytes_));
+  slot_bytes_ =
+      divide_up(row_pixels * kPixelBytes + kRowPadding, kCacheLineBytes) * kCacheLineBytes;
+  ring_.resize(size_t(slot_count_ * slot_bytes_ + 2 * kCacheLineBytes));
+  const auto address = reinterpret_cast<uintptr_t>(ring_.data());
+  first_slot_ = ring_.data() + divide_up(int64_t(address), kCacheLineBytes) * kCacheLineBytes -
+                int64_t(address) + kRowMisalignment;
 
   const size_t count = columns_.first.size();
   column_stride_ = size_t(columns_.count_max + 1) / 2 * 2;
+  const float unit = rows_.count_max > int32_t(kFewRows) ? 1.0F : kFewRowsUnit;
   column_weights_.assign(count * column_stride_ * 4, 0.0F);
   column_first_.resize(count);
   for (size_t i = 0; i < count; ++i) {
     column_first_[i] = columns_.first[i] - int32_t(columns_.begin);
     for (size_t t = 0; t < size_t(columns_.counts[i]); ++t)
       std::fill_n(&column_weights_[(i * column_stride_ + t) * 4], 4,
-                  columns_.weights[i * size_t(columns_.stride) + t]);
+                  columns_.weights[i * size_t(columns_.stride) + t] * unit);
   }
   mixed_pixels_ = columns_.end - columns_.begin;
   // Taps of weight zero may lie past the row: what they read must be numbers.

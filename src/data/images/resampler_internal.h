@@ -28,7 +28,8 @@ class Resampler {
   int64_t have_ = 0;        // source rows [rows_.begin, have_) have been read
   int64_t slot_count_ = 0;  // of the ring
   int64_t slot_bytes_ = 0;
-  int64_t skipped_ = 0;  // pixels at the left of the source's rows that no tap looks at
+  uint8_t* first_slot_ = nullptr;  // in ring_
+  int64_t skipped_ = 0;            // pixels at the left of the source's rows that no tap looks at
   int64_t mixed_pixels_ = 0;
 
   std::vector<uint8_t> ring_;           // the source's last rows

@@ -8,18 +8,16 @@
 namespace yard::images {
 namespace {
 
-double triangle(double x) {
-  return std::max(0.0, 1.0 - std::abs(x));
-}
+constexpr auto triangle = [](double x) { return std::max(0.0, 1.0 - std::abs(x)); };
 
 // Keys' cubic convolution with a = -0.5, as Pillow's BICUBIC.
-double cubic(double x) {
+constexpr auto cubic = [](double x) {
   constexpr double a = -0.5;
   x = std::abs(x);
   if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
   if (x < 2) return (((x - 5) * x + 8) * x - 4) * a;
-  return 0;
-}
+  return 0.0;
+};
 
 // Weights too small to change a level are dropped from both ends, so that no tap is wasted where
 // the filter ends just at an input.
