@@ -1,9 +1,12 @@
 // delay_proxy TARGET_PORT DELAY_MS: a link with latency, on loopback. Prints its port; every byte
 // is passed on DELAY_MS after it came, in either direction, as fast as it comes.
 //
-// One thread; what is under way in one direction of one connection is bounded, as by a window of
-// 32 MiB. `tc netem` does the same in the kernel where it exists and one may use it.
+// One thread, and no copies: splice() hands the kernel's pages on through a pipe, for a real link
+// costs no CPU of the machines at its ends either. What is under way in one direction of one
+// connection is bounded by that pipe. `tc netem` does the same in the kernel where it exists and
+// one may use it.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -12,6 +15,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -28,25 +32,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kPieceBytes = 256 << 10;
-constexpr size_t kWindowBytes = 32 << 20;
+constexpr size_t kPieceBytes = 1 << 20;
+// Of a pipe: 4,096 pages, each of which holds up to 32 KiB of a socket's. Without root 1 MiB.
+constexpr int kPipeBytes[] = {16 << 20, 1 << 20};
 
 struct Piece {
-  std::unique_ptr<char[]> bytes;
-  size_t size = 0;
-  size_t sent = 0;
+  size_t left = 0;
   Clock::time_point due;
 };
-
-// Pieces that are done with, for the next ones: fresh memory costs page faults.
-std::vector<std::unique_ptr<char[]>> free_pieces;
-
-std::unique_ptr<char[]> take_piece() {
-  if (free_pieces.empty()) return std::make_unique_for_overwrite<char[]>(kPieceBytes);
-  auto piece = std::move(free_pieces.back());
-  free_pieces.pop_back();
-  return piece;
-}
 
 struct Connection;
 
@@ -55,8 +48,9 @@ struct End {
   yard::UniqueFd fd;
   End* peer = nullptr;
   Connection* connection = nullptr;
-  std::deque<Piece> to_send;
-  size_t waiting_bytes = 0;
+  yard::UniqueFd pipe_in, pipe_out;  // what is to be sent lies between them
+  std::deque<Piece> to_send;         // its pieces, oldest first
+  bool is_full = false;
   bool peer_has_ended = false;  // nothing more will come for this socket
   bool is_shut = false;
   uint32_t watched = 0;
@@ -132,6 +126,13 @@ class Proxy {
         End& end = connection->ends[i];
         end.peer = &connection->ends[1 - i];
         end.connection = connection.get();
+        int pipe[2];
+        YARD_CHECK(::pipe2(pipe, O_NONBLOCK) == 0);
+        end.pipe_out = yard::UniqueFd(pipe[0]);
+        end.pipe_in = yard::UniqueFd(pipe[1]);
+        for (const int bytes : kPipeBytes)
+          if (::fcntl(pipe[0], F_SETPIPE_SZ, bytes) > 0) break;
+        ::fcntl(end.fd.get(), F_SETFL, O_NONBLOCK);
         const int one = 1;
         ::setsockopt(end.fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         end.watched = EPOLLIN;
@@ -144,7 +145,7 @@ class Proxy {
 
   void update_watch(End& end) {
     uint32_t wanted = 0;
-    if (end.peer->waiting_bytes < kWindowBytes && !end.peer->peer_has_ended) wanted |= EPOLLIN;
+    if (!end.peer->is_full && !end.peer->peer_has_ended) wanted |= EPOLLIN;
     if (!end.to_send.empty() && end.to_send.front().due <= Clock::now()) wanted |= EPOLLOUT;
     if (wanted == end.watched) return;
     end.watched = wanted;
@@ -154,26 +155,17 @@ class Proxy {
   void receive(End& end) {
     End& target = *end.peer;
     if (target.peer_has_ended) return break_connection(*end.connection);
-    while (target.waiting_bytes < kWindowBytes) {
-      auto bytes = take_piece();
-      const ssize_t got = ::recv(end.fd.get(), bytes.get(), kPieceBytes, MSG_DONTWAIT);
-      if (got > 0) {
-        const auto due = Clock::now() + delay_;
-        target.waiting_bytes += static_cast<size_t>(got);
-        target.to_send.push_back({std::move(bytes), static_cast<size_t>(got), 0, due});
-        due_.push({due, end.connection, static_cast<int>(&target - end.connection->ends)});
-        if (static_cast<size_t>(got) < kPieceBytes / 8) break;
-        continue;
-      }
-      free_pieces.push_back(std::move(bytes));
-      if (got == 0) {
-        target.peer_has_ended = true;
-        due_.push({Clock::now() + delay_, end.connection,
-                   static_cast<int>(&target - end.connection->ends)});
-      } else if (errno != EAGAIN) {
-        return break_connection(*end.connection);
-      }
-      break;
+    const ssize_t got = ::splice(end.fd.get(), nullptr, target.pipe_in.get(), nullptr, kPieceBytes,
+                                 SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (got < 0 && errno != EAGAIN) return break_connection(*end.connection);
+    if (got < 0) {
+      // There was something to read: the pipe is full, until some of it is sent.
+      target.is_full = !target.to_send.empty();
+    } else {
+      const auto due = Clock::now() + delay_;
+      target.peer_has_ended = got == 0;
+      if (got > 0) target.to_send.push_back({static_cast<size_t>(got), due});
+      due_.push({due, end.connection, static_cast<int>(&target - end.connection->ends)});
     }
     update_watch(end);
   }
@@ -182,15 +174,13 @@ class Proxy {
     const auto now = Clock::now();
     while (!end.to_send.empty() && end.to_send.front().due <= now) {
       Piece& piece = end.to_send.front();
-      const ssize_t sent = ::send(end.fd.get(), piece.bytes.get() + piece.sent,
-                                  piece.size - piece.sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+      const ssize_t sent = ::splice(end.pipe_out.get(), nullptr, end.fd.get(), nullptr, piece.left,
+                                    SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
       if (sent < 0 && errno == EAGAIN) break;
       if (sent < 0) return break_connection(*end.connection);
-      piece.sent += static_cast<size_t>(sent);
-      end.waiting_bytes -= static_cast<size_t>(sent);
-      if (piece.sent < piece.size) continue;
-      free_pieces.push_back(std::move(piece.bytes));
-      end.to_send.pop_front();
+      end.is_full = false;
+      piece.left -= static_cast<size_t>(sent);
+      if (piece.left == 0) end.to_send.pop_front();
     }
     if (end.to_send.empty() && end.peer_has_ended && !end.is_shut) {
       end.is_shut = true;
@@ -214,7 +204,11 @@ class Proxy {
   void break_connection(Connection& connection) {
     if (connection.is_broken) return;
     connection.is_broken = true;
-    for (End& end : connection.ends) end.fd.reset();
+    for (End& end : connection.ends) {
+      end.fd.reset();
+      end.pipe_in.reset();
+      end.pipe_out.reset();
+    }
     broken_.push_back(&connection);
   }
 
@@ -230,6 +224,7 @@ class Proxy {
 
 int main(int argc, char** argv) {
   YARD_CHECK(argc == 3);
+  std::signal(SIGPIPE, SIG_IGN);  // splice() knows no MSG_NOSIGNAL
   const yard::UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
