@@ -127,6 +127,21 @@ def test_a_file_rewritten_in_place_while_it_is_read_breaks_the_connection(gatewa
     path.unlink()
 
 
+@pytest.mark.parametrize("said", [
+    b"GET / HTTP/1.1\r\nHos", b"PUT /b/k HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+    b"PUT /b/k HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\nx",
+    b"PUT /b/k HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n"])
+def test_clients_that_never_end_what_they_say_hold_up_nobody(gateway, s3, said):
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(connect(gateway)) for _ in range(300)]
+        for client in slow:
+            client.sendall(said)
+        if b"PUT" in said:
+            for client in slow:
+                assert client.recv(1 << 16).startswith(b"HTTP/1.1 403")
+        assert s3.list_buckets()["Buckets"][0]["Name"] == "b"
+
+
 def test_an_oversized_head_is_refused(gateway):
     with connect(gateway) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nx-amz-meta-a: " + b"a" * 100_000 + b"\r\n\r\n")

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kInputBytesFirst = 4 << 10;
 constexpr size_t kChunkedInputBytes = 64 << 10;
-constexpr size_t kDiscardBytes = 64 << 10;
+constexpr size_t kDiscardBytes = 16 << 10;
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::string_view kLineEnd = "\r\n";
@@ -114,7 +114,35 @@ Channel::State Connection::try_fill() {
   return step.state;
 }
 
+void Connection::leave_body(uint64_t bytes_max) {
+  has_left_body_ = true;
+  left_bytes_ = bytes_max;
+}
+
+HeadScanner::State Connection::skip_left_body() {
+  if (!head.is_chunked) {
+    const uint64_t bytes = std::min<uint64_t>(left_bytes_, input().size());
+    consume(bytes);
+    left_bytes_ -= bytes;
+    has_left_body_ = left_bytes_ > 0;
+  }
+  std::array<std::byte, kDiscardBytes> discarded;
+  while (has_left_body_ && head.is_chunked) {
+    const auto decoded = parser.decode_chunked(input(), discarded);
+    consume(decoded.consumed);
+    if (decoded.malformed || input().size() >= kChunkedInputBytes)
+      return scanner.refuse(400, "a malformed chunk");
+    if (decoded.produced > left_bytes_) return scanner.refuse(413, "the body is too long");
+    left_bytes_ -= decoded.produced;
+    has_left_body_ = !decoded.ended;
+    if (decoded.produced == 0) break;
+  }
+  return has_left_body_ ? HeadScanner::State::kNeedMore : HeadScanner::State::kWhole;
+}
+
 HeadScanner::State Connection::scan() {
+  if (has_left_body_)
+    if (const auto state = skip_left_body(); state != HeadScanner::State::kWhole) return state;
   // RFC 9112 section 2.2: an empty line before a request is passed over.
   while (at_request_start_ && input().starts_with(kLineEnd)) consume(kLineEnd.size());
   if (input().size() > 1) at_request_start_ = false;
@@ -201,17 +229,12 @@ Status Exchange::finish_response() {
 }
 
 NextStep Exchange::next_step() {
-  if (!keeps_) return NextStep::kLinger;
-  if (!body_ended_ && !drain_body()) return NextStep::kLinger;
+  if (!keeps_ || read_failure_status_ != 0) return NextStep::kLinger;
+  // Without waiting: clients that never send their body would hold all workers.
+  if (!body_ended_)
+    connection_.leave_body(head().is_chunked ? context_.options.drain_bytes_max
+                                             : unread_bytes_min());
   return NextStep::kKeep;
-}
-
-bool Exchange::drain_body() {
-  std::vector<std::byte> discarded(kDiscardBytes);
-  const uint64_t end = body_read_bytes_ + context_.options.drain_bytes_max;
-  while (!body_ended_ && body_read_bytes_ <= end)
-    if (auto bytes = read(discarded); !bytes) return false;
-  return body_ended_;
 }
 
 void Exchange::send_refusal(Connection& connection, ServerContext& context, Refusal refusal) {

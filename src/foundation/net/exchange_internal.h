@@ -59,6 +59,9 @@ class Connection {
   void reserve_input(size_t bytes);
   std::span<std::byte> space();  // for received bytes; then added(n)
   void added(size_t bytes) { end_ += bytes; }
+  // The last request's body was not read to its end; scan() passes over up to that many bytes.
+  void leave_body(uint64_t bytes_max);
+  bool has_left_body() const { return has_left_body_; }
   // Looks for a head in the input.
   HeadScanner::State scan();
   void end_head();        // after kWhole: the head is not needed any more
@@ -72,10 +75,14 @@ class Connection {
   std::string output;  // the head of a response that is being made
 
  private:
+  HeadScanner::State skip_left_body();  // kWhole when it is behind us
+
   std::vector<std::byte> input_;
   size_t begin_ = 0;
   size_t end_ = 0;
   bool at_request_start_ = true;
+  bool has_left_body_ = false;
+  uint64_t left_bytes_ = 0;
 };
 
 enum class NextStep {
@@ -131,7 +138,6 @@ class Exchange {
   void call_handler();
   Status finish_response();
   NextStep next_step();
-  bool drain_body();
 
   Connection& connection_;
   ServerContext& context_;

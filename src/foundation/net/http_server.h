@@ -135,8 +135,9 @@ struct ServerOptions {
   size_t header_bytes_max = 32 << 10;  // request line and header fields together
   size_t target_bytes_max = 8 << 10;
   uint64_t body_bytes_max = uint64_t{5} << 40;  // S3's largest object
-  // The rest of a body that the handler left unread is read away up to here, so that the
-  // connection can be kept; beyond it the connection is closed.
+  // The rest of a body that the handler left unread is passed over up to here, by no worker, so
+  // that the connection can be kept; beyond it the connection is closed. It has header_timeout
+  // to come.
   uint64_t drain_bytes_max = 256 << 10;
 
   // Open connections; further ones are answered 503 and closed.

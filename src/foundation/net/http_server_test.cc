@@ -321,19 +321,6 @@ TEST(HttpServer, ContinueIsNotSaidWhenTheHandlerRefuses) {
   EXPECT_TRUE(client.ended());
 }
 
-TEST(HttpServer, AnUnreadBodyIsReadAwayUpToItsLimit) {
-  const auto server = serve({.drain_bytes_max = 1000}, [](Request&, ResponseWriter& response) {
-    (void)response.send(200, "unread");
-  });
-  RawClient client(server->port());
-  client.say("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n" + std::string(1000, 'x'));
-  EXPECT_FALSE(has(client.response(), "Connection: close"));
-  client.say("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" +
-             std::string(100'000, 'x'));
-  EXPECT_TRUE(has(client.rest(), "Connection: close"));
-  EXPECT_TRUE(client.ended());  // the answer is not overtaken by a reset
-}
-
 // ---- responses
 
 TEST(HttpServer, AHeadRequestHasTheLengthButNoBody) {

@@ -98,8 +98,12 @@ void IoThread::begin_watch(const ConnectionPointer& connection) {
   const bool is_idle = connection->input().empty();
   if (context_.draining.load() && is_idle) return;
   if (is_idle) connection->release_memory();
-  if (!connection->head_begun_)
+  if (connection->has_left_body()) {
+    connection->head_begun_ = true;
+    connection->deadline_ = Clock::now() + context_.options.header_timeout;
+  } else if (!connection->head_begun_) {
     connection->deadline_ = Clock::now() + context_.options.idle_timeout;
+  }
   error_code error;
   connection->descriptor_.assign(connection->channel.fd(), error);
   if (error) {
@@ -173,10 +177,15 @@ void IoThread::on_head_bytes(const ConnectionPointer& connection) {
         connection->head_begun_ = true;
         connection->deadline_ = Clock::now() + context_.options.header_timeout;
       }
+      const bool had_left_body = connection->has_left_body();
       const HeadScanner::State state = connection->scan();
       if (state == HeadScanner::State::kRefused)
         return refuse(connection, connection->scanner.refusal());
       if (state == HeadScanner::State::kWhole) return on_whole_head(connection);
+      if (had_left_body && !connection->has_left_body() && connection->input().empty()) {
+        connection->head_begun_ = false;
+        connection->deadline_ = Clock::now() + context_.options.idle_timeout;
+      }
     }
     const Channel::State state = connection->try_fill();
     if (state == Channel::State::kWantRead) return wait(connection, false);

@@ -31,11 +31,11 @@ class HeadScanner {
   // `input` begins with the head and holds at least what it held at the last call.
   State scan(std::string_view input);
   void reset();
-  size_t head_bytes() const { return head_bytes_; }  // after kWhole
-  Refusal refusal() const { return refusal_; }       // after kRefused
+  size_t head_bytes() const { return head_bytes_; }   // after kWhole
+  Refusal refusal() const { return refusal_; }        // after kRefused
+  State refuse(int status, std::string_view reason);  // for what stands before the head, too
 
  private:
-  State refuse(int status, std::string_view reason);
   State scan_line(std::string_view input, size_t line_end);
 
   const size_t header_bytes_max_;
