@@ -177,7 +177,166 @@ TEST(SamplePlanTest, OverEpochsEverySampleSeesTheWholeEpoch) {
   }
 }
 
+// All places of an epoch, in order; padding is left out.
+std::vector<uint64_t> batches_of(const SamplePlan& plan, uint64_t epoch, uint64_t batch_size) {
+  std::vector<uint64_t> samples;
+  for (uint64_t batch = 0; batch < plan.batches_per_epoch(); ++batch)
+    for (uint64_t i = 0; i < batch_size; ++i)
+      if (const auto place = plan.at(epoch, batch, i); !place.is_padding)
+        samples.push_back(place.sample);
+  return samples;
+}
+
+TEST(SamplePlanTest, AtIsThePlaceInTheEpochsOrder) {
+  const SamplePlan plan =
+      plan_of({.seed = 3, .sample_count = 1000, .held_out_count = 10, .global_batch_size = 12});
+  for (uint64_t batch = 0; batch < plan.batches_per_epoch(); ++batch)
+    for (uint64_t i = 0; i < 12; ++i)
+      ASSERT_EQ(plan.at(2, batch, i).sample, plan.sample_at(2, batch * 12 + i));
+  EXPECT_EQ(plan.at(0, 3, 5, 2).sample, plan.sample_at(0, 3 * 12 + 7));
+}
+
+TEST(SamplePlanTest, AtUnevenEndsPaddingIsMarkedAndWrappingBeginsAgain) {
+  SamplePlanOptions options{.seed = 1, .sample_count = 100, .global_batch_size = 16};
+  EXPECT_EQ(plan_of(options).batches_per_epoch(), 6U);
+  options.ends = EndPolicy::kPad;
+  const SamplePlan padded = plan_of(options);
+  ASSERT_EQ(padded.batches_per_epoch(), 7U);
+  EXPECT_EQ(sorted(batches_of(padded, 3, 16)), sorted(epoch_of(padded, 3)));
+  for (uint64_t i = 0; i < 16; ++i) EXPECT_EQ(padded.at(3, 6, i).is_padding, i >= 4);
+  options.ends = EndPolicy::kWrap;
+  const SamplePlan wrapped = plan_of(options);
+  ASSERT_EQ(wrapped.batches_per_epoch(), 7U);
+  for (uint64_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(wrapped.at(3, 6, 4 + i).sample, wrapped.sample_at(3, i));
+    EXPECT_FALSE(wrapped.at(3, 6, 4 + i).is_padding);
+  }
+  options.global_batch_size = 300;  // one batch of all, three times
+  EXPECT_EQ(plan_of(options).batches_per_epoch(), 1U);
+}
+
+TEST(SamplePlanTest, EveryBatchIsOfOneBucketAndEverySampleIsUsedOnce) {
+  SamplePlanOptions options{.seed = 4,
+                            .sample_count = 5000,
+                            .held_out_count = 50,
+                            .global_batch_size = 8,
+                            .block_size = 16,
+                            .window_size = 128,
+                            .ends = EndPolicy::kPad};
+  for (uint32_t i = 0; i < 5000; ++i)
+    options.buckets.push_back(i % 7 == 0 ? SamplePlanOptions::kLeftOut : i * i % 11);
+  const SamplePlan plan = plan_of(options);
+  std::set<uint64_t> held_out;
+  for (uint64_t i = 0; i < 50; ++i) held_out.insert(plan.held_out(i));
+  EXPECT_EQ(held_out.size(), 50U);
+  std::vector<uint64_t> expected;
+  for (uint64_t i = 0; i < 5000; ++i)
+    if (i % 7 != 0 && !held_out.contains(i)) expected.push_back(i);
+  for (const uint64_t epoch : {0U, 1U}) {
+    EXPECT_EQ(sorted(batches_of(plan, epoch, 8)), expected);
+    std::vector<uint32_t> order;
+    for (uint64_t batch = 0; batch < plan.batches_per_epoch(); ++batch) {
+      order.push_back(plan.bucket(epoch, batch));
+      for (uint64_t i = 0; i < 8; ++i)
+        for (const uint64_t attempt : {0U, 5U})
+          ASSERT_EQ(options.buckets[plan.at(epoch, batch, i, attempt).sample], order.back());
+    }
+    uint64_t same_as_before = 0;
+    for (size_t i = 1; i < order.size(); ++i) same_as_before += order[i] == order[i - 1];
+    EXPECT_LT(same_as_before, order.size() / 2);  // mixed over the epoch
+  }
+  EXPECT_NE(batches_of(plan, 0, 8), batches_of(plan, 1, 8));
+}
+
+TEST(SamplePlanTest, BucketsThatFillNoBatchAreCounted) {
+  const SamplePlan plan = plan_of(
+      {.sample_count = 10, .global_batch_size = 4, .buckets = {0, 0, 0, 0, 0, 1, 1, 1, 2, 0}});
+  EXPECT_EQ(plan.batches_per_epoch(), 1U);
+  EXPECT_EQ(plan.unused_count(), 4U);
+  EXPECT_EQ(plan.bucket(0, 0), 0U);
+}
+
+// Of a mix: how often each sample was given in `count` places, by source.
+std::vector<std::map<uint64_t, uint64_t>> uses_of(const SamplePlan& plan,
+                                                  const std::vector<SampleSource>& sources,
+                                                  uint64_t batch_size, uint64_t batch_count) {
+  std::vector<std::map<uint64_t, uint64_t>> uses(sources.size());
+  for (uint64_t n = 0; n < batch_count; ++n)
+    for (uint64_t i = 0; i < batch_size; ++i) {
+      const uint64_t sample =
+          plan.at(n / plan.batches_per_epoch(), n % plan.batches_per_epoch(), i).sample;
+      uint64_t begin = 0;
+      size_t source = 0;
+      while (sample >= begin + sources[source].sample_count)
+        begin += sources[source++].sample_count;
+      ++uses[source][sample];
+    }
+  return uses;
+}
+
+TEST(SamplePlanTest, SourcesAreMixedByWeightAndEachGoesThroughEpochsOfItsOwn) {
+  const std::vector<SampleSource> sources{{100, 1}, {3000, 2}, {700, 0.5}};
+  const SamplePlan plan = plan_of({.seed = 8,
+                                   .sample_count = 3800,
+                                   .held_out_count = 20,
+                                   .global_batch_size = 16,
+                                   .block_size = 16,
+                                   .window_size = 128,
+                                   .sources = sources});
+  const uint64_t kPeriods = 3;
+  const auto uses = uses_of(plan, sources, 16, kPeriods * 4096 / 16);
+  const double weight_sum = 3.5;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    uint64_t total = 0, most = 0, least = UINT64_MAX;
+    for (const auto& [sample, count] : uses[i]) {
+      total += count;
+      most = std::max(most, count);
+      least = std::min(least, count);
+    }
+    EXPECT_NEAR(double(total), sources[i].weight / weight_sum * kPeriods * 4096, kPeriods) << i;
+    // Within a period places are permuted, so that two epochs of a source may overlap by a few.
+    EXPECT_LE(most - least, 2U) << i;
+    EXPECT_GE(uses[i].size(), sources[i].sample_count - 20) << i;
+  }
+}
+
+TEST(SamplePlanTest, SourcesWithBucketsAreMixedByBatches) {
+  SamplePlanOptions options{
+      .seed = 8, .sample_count = 900, .global_batch_size = 4, .sources = {{300, 3}, {600, 1}}};
+  for (uint32_t i = 0; i < 900; ++i) options.buckets.push_back(i % 3);
+  const SamplePlan plan = plan_of(options);
+  uint64_t of_first = 0;
+  for (uint64_t n = 0; n < 4096; ++n) {
+    const uint64_t epoch = n / plan.batches_per_epoch(), batch = n % plan.batches_per_epoch();
+    const bool is_first = plan.at(epoch, batch, 0).sample < 300;
+    of_first += is_first;
+    for (uint64_t i = 0; i < 4; ++i) {
+      const uint64_t sample = plan.at(epoch, batch, i).sample;
+      ASSERT_EQ(sample < 300, is_first);
+      ASSERT_EQ(options.buckets[sample], plan.bucket(epoch, batch));
+    }
+  }
+  EXPECT_EQ(of_first, 3072U);
+}
+
+TEST(SamplePlanTest, ABillionSamplesCostNoMemoryAndNoTime) {
+  const SamplePlan plan = plan_of(
+      {.seed = 1, .sample_count = 1'000'000'000, .held_out_count = 1000, .global_batch_size = 512});
+  EXPECT_NE(plan.at(3, plan.batches_per_epoch() - 1, 511).sample, plan.at(4, 0, 0).sample);
+}
+
 TEST(SamplePlanTest, ImpossibleSizesAreRefused) {
+  using Sources = std::vector<SampleSource>;
+  for (const Sources& sources :
+       {Sources{{5, 1}, {4, 1}}, Sources{{10, 1}, {0, 1}}, Sources{{5, 1}, {5, 0}},
+        Sources{{5, 1}, {5, -1}}, Sources{{5, 1}, {5, 1e-9}}})
+    EXPECT_FALSE(SamplePlan::create({.sample_count = 10, .sources = sources}));
+  EXPECT_FALSE(SamplePlan::create({.sample_count = 3, .buckets = {0, 1}}));
+  EXPECT_FALSE(SamplePlan::create(
+      {.sample_count = 2, .buckets = {SamplePlanOptions::kLeftOut, SamplePlanOptions::kLeftOut}}));
+  EXPECT_FALSE(
+      SamplePlan::create({.sample_count = 4, .global_batch_size = 3, .buckets = {0, 1, 0, 1}}));
+
   EXPECT_FALSE(SamplePlan::create({.sample_count = 0}));
   EXPECT_FALSE(SamplePlan::create({.sample_count = 10, .held_out_count = 10}));
   EXPECT_FALSE(SamplePlan::create({.sample_count = 10, .global_batch_size = 11}));
