@@ -143,6 +143,11 @@ HWY_INLINE void store(Floats value, uint8_t* out) {
   hn::StoreU(hn::DemoteTo(bytes, hn::NearestInt(value)), bytes, out);
 }
 
+void round_levels(const float* levels, size_t count, uint8_t* out) {
+  const size_t step = hn::Lanes(Lanes());
+  for (size_t i = 0; i < count; i += step) store(hn::LoadU(Lanes(), levels + i), out + i);
+}
+
 // Half to even; there is no infinity and no not-a-number to care for.
 HWY_INLINE auto to_bfloat16(Floats value) {
   const hn::Rebind<uint32_t, Lanes> wide;
@@ -177,8 +182,9 @@ template <typename Body>
 HWY_INLINE void for_each_vector(const float* row, size_t count, const Scaling& scaling, Body body) {
   const Lanes lanes;
   const auto low = hn::Zero(lanes), high = hn::Set(lanes, 255.0F);
-  const auto scaled = [&](Floats value, size_t c) {
-    return hn::MulAdd(hn::Clamp(value, low, high), hn::Set(lanes, scaling.factor[c]),
+  const auto unit = hn::Set(lanes, scaling.unit);
+  const auto scaled = [&](Floats value, size_t c) HWY_ATTR {
+    return hn::MulAdd(hn::Clamp(hn::Mul(value, unit), low, high), hn::Set(lanes, scaling.factor[c]),
                       hn::Set(lanes, scaling.bias[c]));
   };
   for (size_t i = 0; i < count; i += hn::Lanes(lanes)) {
@@ -245,6 +251,7 @@ namespace yard::images {
 HWY_EXPORT(mix_rows);
 HWY_EXPORT(mix_few_rows);
 HWY_EXPORT(mix_columns);
+HWY_EXPORT(round_levels);
 
 void mix_rows(std::span<const uint8_t* const> rows, const float* weights, size_t count,
               float* out) {
@@ -259,6 +266,10 @@ void mix_few_rows(std::span<const uint8_t* const> rows, const int16_t* weights, 
 void mix_columns(const float* row, std::span<const int32_t> first, const float* weights,
                  size_t stride, float* out) {
   HWY_DYNAMIC_DISPATCH(mix_columns)(row, first, weights, stride, out);
+}
+
+void round_levels(const float* levels, size_t count, uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(round_levels)(levels, count, out);
 }
 
 #define YARD_WRITERS(T, name)                                                                   \

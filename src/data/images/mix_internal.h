@@ -28,8 +28,13 @@ void mix_few_rows(std::span<const uint8_t* const> rows, const int16_t* weights, 
 void mix_columns(const float* row, std::span<const int32_t> first, const float* weights,
                  size_t stride, float* out);
 
-// What becomes of a level: clamped to 0..255, times factor, plus bias; per channel.
+// Levels, rounded and clamped to 8 bits.
+void round_levels(const float* levels, size_t count, uint8_t* out);
+
+// What becomes of a value: times unit makes a level, clamped to 0..255, times factor, plus bias;
+// the last two per channel.
 struct Scaling {
+  float unit = 1;
   std::array<float, 3> factor = {1, 1, 1};
   std::array<float, 3> bias = {0, 0, 0};
 };

@@ -1,6 +1,8 @@
-// Separable: rows are mixed first, for that loop runs over whole rows and vectorises; then columns,
-// of far fewer rows. Between the two nothing is rounded to 8 bits, as Pillow does, which mixes
-// columns first.
+// Separable. Bilinear: rows are mixed first, for that loop runs over whole rows and vectorises;
+// then columns, of far fewer rows. Between the two nothing is rounded to 8 bits, as Pillow does,
+// which mixes columns first; with weights that are not negative the order is of no consequence.
+// Bicubic: columns first and rounded between, as Pillow. Overshoot is cut off at black and white
+// after either step, so that here the order would show.
 #include "images/resampler_internal.h"
 
 #include <algorithm>
@@ -12,7 +14,6 @@ namespace {
 
 // libjpeg gives its rows in groups; asking for a group at a time saves calls.
 constexpr int64_t kRowsAtOnce = 4;
-constexpr int64_t kCacheLineBytes = 64;
 constexpr size_t kKeepBytesMax = size_t{32} << 20;
 
 Axis x_axis(const View& view) {
@@ -77,14 +78,14 @@ template <typename T>
 class Writer {
  public:
   // `columns` and `rows` of the stored picture, as they come.
-  Writer(T* out, int64_t columns, int64_t rows, bool transposed, const RenderOptions& options,
-         std::vector<std::byte>& turned)
+  Writer(T* out, int64_t columns, int64_t rows, bool transposed, Layout layout,
+         const Scaling& scaling, std::vector<std::byte>& turned)
       : out_(out),
         columns_(columns),
         rows_(rows),
         transposed_(transposed),
-        planar_(options.layout == Layout::kPlanar),
-        scaling_(scaling_of(options)),
+        planar_(layout == Layout::kPlanar),
+        scaling_(scaling),
         turned_(turned) {
     if (transposed) turned_.resize(size_t(columns) * 3 * sizeof(T));
   }
@@ -139,51 +140,75 @@ void quantise(std::span<const float> weights, std::vector<int16_t>& out) {
 
 }  // namespace
 
+void Resampler::Ring::resize(int64_t row_count, int64_t row_pixels) {
+  constexpr int64_t kCacheLineBytes = 64;
+  row_count_ = row_count;
+  row_bytes_ = divide_up(row_pixels * kPixelBytes + kRowPadding, kCacheLineBytes) * kCacheLineBytes;
+  bytes_.resize(size_t(row_count_ * row_bytes_ + 2 * kCacheLineBytes));
+  const auto address = int64_t(reinterpret_cast<uintptr_t>(bytes_.data()));
+  first_ = bytes_.data() + divide_up(address, kCacheLineBytes) * kCacheLineBytes - address +
+           kRowMisalignment;
+}
+
 // Rows come into the ring in order, at their number modulo its size.
 Status Resampler::read_until(RowSource& source, int64_t end) {
   while (have_ < end) {
-    const int64_t count = std::min(std::max(end - have_, kRowsAtOnce), rows_.end - have_);
+    const int64_t count = std::min(kRowsAtOnce, rows_.end - have_);
     targets_.clear();
     for (int64_t i = 0; i < count; ++i)
-      targets_.push_back(first_slot_ + (have_ + i) % slot_count_ * slot_bytes_);
+      targets_.push_back((columns_first_ ? fresh_ : ring_).row(have_ + i));
     YARD_TRY(source.read_rows(targets_));
+    if (columns_first_) {
+      for (int64_t i = 0; i < count; ++i)
+        mix_columns_of(targets_[size_t(i)] + skipped_ * kPixelBytes, ring_.row(have_ + i));
+    }
     have_ += count;
   }
   return Ok{};
 }
 
-void Resampler::mix_row(int64_t row) {
-  const auto count = size_t(rows_.counts[size_t(row)]);
-  const std::span weights = std::span(rows_.weights).subspan(size_t(row * rows_.stride), count);
+std::span<const uint8_t* const> Resampler::inputs_of(int64_t row) {
+  const int64_t offset = columns_first_ ? 0 : skipped_ * kPixelBytes;
   inputs_.clear();
-  for (size_t t = 0; t < count; ++t) {
-    const int64_t input = rows_.first[size_t(row)] + int64_t(t);
-    inputs_.push_back(first_slot_ + input % slot_count_ * slot_bytes_ + skipped_ * kPixelBytes);
-  }
-  const auto value_count = size_t(mixed_pixels_ * kPixelBytes);
+  for (int64_t t = 0; t < rows_.counts[size_t(row)]; ++t)
+    inputs_.push_back(ring_.row(rows_.first[size_t(row)] + t) + offset);
+  return inputs_;
+}
+
+// With few rows in units of kFewRowsUnit.
+void Resampler::mix_rows_of(int64_t row, float* out) {
+  const auto inputs = inputs_of(row);
+  const std::span weights =
+      std::span(rows_.weights).subspan(size_t(row * rows_.stride), inputs.size());
+  const auto value_count = size_t(row_pixels_ * kPixelBytes);
   if (rows_.count_max > int32_t(kFewRows)) {
-    mix_rows(inputs_, weights.data(), value_count, mixed_.data());
+    mix_rows(inputs, weights.data(), value_count, out);
   } else {
     quantise(weights, few_weights_);
-    mix_few_rows(inputs_, few_weights_.data(), value_count, mixed_.data());
+    mix_few_rows(inputs, few_weights_.data(), value_count, out);
   }
+}
+
+void Resampler::mix_columns_of(const uint8_t* row, uint8_t* out) {
+  constexpr float kOne = 1;
+  mix_rows({&row, 1}, &kOne, size_t((columns_.end - columns_.begin) * kPixelBytes), mixed_.data());
+  mix_columns(mixed_.data(), column_first_, column_weights_.data(), column_stride_,
+              finished_.data());
+  round_levels(finished_.data(), column_first_.size() * size_t(kPixelBytes), out);
+}
+
+void Resampler::finish_row(int64_t row) {
+  if (columns_first_) return mix_rows_of(row, finished_.data());
+  mix_rows_of(row, mixed_.data());
   mix_columns(mixed_.data(), column_first_, column_weights_.data(), column_stride_,
               finished_.data());
 }
 
-void Resampler::prepare(int64_t row_pixels) {
-  have_ = rows_.begin;
-  slot_count_ = std::min(rows_.count_max + kRowsAtOnce, rows_.end - rows_.begin);
-  slot_bytes_ =
-      divide_up(row_pixels * kPixelBytes + kRowPadding, kCacheLineBytes) * kCacheLineBytes;
-  ring_.resize(size_t(slot_count_ * slot_bytes_ + 2 * kCacheLineBytes));
-  const auto address = reinterpret_cast<uintptr_t>(ring_.data());
-  first_slot_ = ring_.data() + divide_up(int64_t(address), kCacheLineBytes) * kCacheLineBytes -
-                int64_t(address) + kRowMisalignment;
-
+void Resampler::prepare_columns() {
+  const bool few = !columns_first_ && rows_.count_max <= int32_t(kFewRows);
+  const float unit = few ? kFewRowsUnit : 1.0F;
   const size_t count = columns_.first.size();
   column_stride_ = size_t(columns_.count_max + 1) / 2 * 2;
-  const float unit = rows_.count_max > int32_t(kFewRows) ? 1.0F : kFewRowsUnit;
   column_weights_.assign(count * column_stride_ * 4, 0.0F);
   column_first_.resize(count);
   for (size_t i = 0; i < count; ++i) {
@@ -192,17 +217,25 @@ void Resampler::prepare(int64_t row_pixels) {
       std::fill_n(&column_weights_[(i * column_stride_ + t) * 4], 4,
                   columns_.weights[i * size_t(columns_.stride) + t] * unit);
   }
-  mixed_pixels_ = columns_.end - columns_.begin;
   // Taps of weight zero may lie past the row: what they read must be numbers.
-  mixed_.assign(size_t(mixed_pixels_ * kPixelBytes) + column_stride_ * 4 + kRowPadding, 0.0F);
+  const auto input_values = size_t((columns_.end - columns_.begin) * kPixelBytes);
+  mixed_.assign(input_values + column_stride_ * 4 + size_t(kRowPadding), 0.0F);
   finished_.resize(count * 4 + size_t(kRowPadding));
 }
 
+void Resampler::prepare_rows(int64_t source_pixels) {
+  have_ = rows_.begin;
+  const int64_t ring_rows = std::min(rows_.count_max + kRowsAtOnce, rows_.end - rows_.begin);
+  row_pixels_ = columns_first_ ? int64_t(columns_.first.size()) : columns_.end - columns_.begin;
+  ring_.resize(ring_rows, columns_first_ ? row_pixels_ : source_pixels);
+  if (columns_first_) fresh_.resize(kRowsAtOnce, source_pixels);
+}
+
 void Resampler::release_large_buffers() {
-  if (ring_.capacity() + (column_weights_.capacity() + mixed_.capacity()) * sizeof(float) <=
+  if (ring_.capacity() + fresh_.capacity() +
+          (column_weights_.capacity() + mixed_.capacity()) * sizeof(float) >
       kKeepBytesMax)
-    return;
-  *this = Resampler();
+    *this = Resampler();
 }
 
 Status Resampler::render(RowSource& source, Turn turn, const View& view,
@@ -221,15 +254,19 @@ Status Resampler::render(RowSource& source, Turn turn, const View& view,
                          rows_.end - rows_.begin};
   YARD_ASSIGN(const Region given, source.start(denominator, wanted));
   skipped_ = wanted.x - given.x;
-  prepare(given.width);
+  columns_first_ = options.filter == Filter::kBicubic;
+  prepare_columns();
+  prepare_rows(given.width);
+  Scaling scaling = scaling_of(options);
+  if (columns_first_ && rows_.count_max <= int32_t(kFewRows)) scaling.unit = kFewRowsUnit;
 
   const auto render_rows = [&](auto* pixels) -> Status {
-    Writer writer(pixels, x.count, y.count, turn.transposed, options, turned_);
+    Writer writer(pixels, x.count, y.count, turn.transposed, options.layout, scaling, turned_);
     for (int64_t i = 0; i < y.count; ++i) {
       // Rows come from the top, so a picture that is mirrored is filled from the bottom.
       const int64_t row = y.reversed ? y.count - 1 - i : i;
       YARD_TRY(read_until(source, rows_.first[size_t(row)] + rows_.counts[size_t(row)]));
-      mix_row(row);
+      finish_row(row);
       writer.write(finished_.data(), row);
     }
     YARD_TRY(read_until(source, rows_.end));
