@@ -135,7 +135,7 @@ def draft(path, view):
 
 
 def test_the_error_of_dct_scaling_is_what_the_docs_state(tmp_path, folder):
-    """docs/images.md; and it is no greater than that of Pillow's draft mode."""
+    """docs/pictures.md; and it is no greater than that of Pillow's draft mode."""
     jpegs = [path for path in folder if path.suffix in (".jpg", ".jpeg")]
     requests = [{"path": path, "width": size, "height": size, "dct_scaling": True} for path in jpegs
                 for size in (64, 128, 200)]

@@ -29,7 +29,7 @@ struct DecodeOptions {
 };
 
 // JPEG, PNG or WebP, told by their first bytes; grey, palette, 16-bit, alpha and CMYK become RGB;
-// of an animation the first frame. docs/images.md says more.
+// of an animation the first frame. docs/pictures.md says more.
 // kCorrupt: damaged or truncated; kInvalidArgument: another format; kExhausted: too large.
 Result<Picture> decode(std::span<const std::byte> encoded, const DecodeOptions& options);
 

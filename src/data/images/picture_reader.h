@@ -41,7 +41,7 @@ struct RenderOptions {
   std::array<float, 3> mean = {0.5F, 0.5F, 0.5F};
   std::array<float, 3> std = {0.5F, 0.5F, 0.5F};
   // A JPEG is decoded at 1/2, 1/4 or 1/8 as long as that is no smaller than the view's scaled size:
-  // faster, and other than Pillow's full decode by what docs/images.md states.
+  // faster, and other than Pillow's full decode by what docs/pictures.md states.
   bool dct_scaling = true;
 };
 

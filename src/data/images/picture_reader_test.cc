@@ -292,7 +292,7 @@ TEST(PictureReader, EveryTruncatedPictureIsCorruptWhateverPartIsWanted) {
   PictureReader reader;
   for (const Bytes& encoded :
        {encode_jpeg_kind(picture, {2, 2, false, 3}), encode_jpeg_kind(picture, {2, 1, true, 3}),
-        *encode_png(picture), encode_webp_lossless(picture)}) {
+        *encode_png(picture), encode_webp_lossless(picture), encode_webp_lossy(picture)}) {
     for (size_t size = 12; size < encoded.size(); size += size < 700 ? 1 : 31) {
       const auto cut_short = std::span(encoded).first(size);
       EXPECT_EQ(code_of(render(reader, cut_short, top_corner)), Code::kCorrupt) << size;
@@ -344,7 +344,7 @@ TEST(PictureReader, FlippedBytesNeverCrashAndNeverWriteOutside) {
   for (const Bytes& encoded :
        {encode_jpeg_kind(picture, {2, 2, false, 3}), encode_jpeg_kind(picture, {2, 2, true, 3}),
         encode_jpeg_kind(picture, {1, 1, false, 4}), *encode_png(picture),
-        encode_webp_lossless(picture), encode_webp_alpha(picture, 8),
+        encode_webp_lossless(picture), encode_webp_lossy(picture), encode_webp_alpha(picture, 8),
         webp_animation(encode_webp_lossless(picture), 2, 2, {40, 32}, {60, 50})}) {
     for (size_t i = 0; i < encoded.size(); i += i < 300 ? 1 : 13) {
       Bytes damaged = encoded;

@@ -57,6 +57,8 @@ std::vector<std::byte> take(uint8_t* bytes, size_t size) {
   return taken;
 }
 
+}  // namespace
+
 uint32_t crc32(std::string_view bytes) {
   uint32_t crc = ~0U;
   for (const char byte : bytes) {
@@ -65,8 +67,6 @@ uint32_t crc32(std::string_view bytes) {
   }
   return ~crc;
 }
-
-}  // namespace
 
 Picture sample_picture(int width, int height) {
   Picture picture{width, height, {}};
@@ -139,6 +139,13 @@ std::vector<std::byte> encode_webp_lossless(const Picture& picture) {
   uint8_t* bytes = nullptr;
   const size_t size = WebPEncodeLosslessRGB(picture.pixels.data(), picture.width, picture.height,
                                             picture.width * 3, &bytes);
+  return take(bytes, size);
+}
+
+std::vector<std::byte> encode_webp_lossy(const Picture& picture) {
+  uint8_t* bytes = nullptr;
+  const size_t size = WebPEncodeRGB(picture.pixels.data(), picture.width, picture.height,
+                                    picture.width * 3, 80, &bytes);
   return take(bytes, size);
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct JpegKind {
 std::vector<std::byte> encode_jpeg_kind(const Picture& picture, const JpegKind& kind);
 
 std::vector<std::byte> encode_webp_lossless(const Picture& picture);
+std::vector<std::byte> encode_webp_lossy(const Picture& picture);
 // RGBA, with alpha as the row number times `alpha_step`.
 std::vector<std::byte> encode_webp_alpha(const Picture& picture, int alpha_step);
 // A chunk put at the end of a WebP file, which must be of the extended kind or is made one.
@@ -34,7 +36,9 @@ std::vector<std::byte> webp_with_exif(const std::vector<std::byte>& webp, const 
 std::vector<std::byte> webp_animation(const std::vector<std::byte>& frame, int x, int y,
                                       Size frame_size, Size canvas);
 
-// A PNG with `chunk` put before its end.
+// Of PNG: ISO 3309.
+uint32_t crc32(std::string_view bytes);
+// A PNG with a chunk put before its end.
 std::vector<std::byte> png_with_chunk(const std::vector<std::byte>& png, std::string_view type,
                                       std::string_view body);
 // A TIFF block that holds an orientation and no more.
