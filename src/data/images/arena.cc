@@ -6,6 +6,8 @@ namespace yard::images {
 namespace {
 
 constexpr size_t kBlockBytesMin = size_t{64} << 10;
+// What no picture needs is a size that overflowed or was invented.
+constexpr size_t kPieceBytesMax = size_t{1} << 38;
 
 size_t round_up(size_t size_bytes) {
   return (size_bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
@@ -22,7 +24,7 @@ bool Arena::add_block(size_t size_bytes) {
 }
 
 void* Arena::allocate(size_t size_bytes) {
-  if (size_bytes > SIZE_MAX / 2) return nullptr;
+  if (size_bytes > kPieceBytesMax) return nullptr;
   const size_t size = std::max(round_up(size_bytes), kAlignment);
   const bool fits = !blocks_.empty() && size <= blocks_.back().size_bytes - used_bytes_;
   if (!fits && !add_block(std::max(size, kBlockBytesMin))) return nullptr;

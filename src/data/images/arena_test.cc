@@ -38,7 +38,7 @@ TEST(Arena, TheThirdRoundTakesTheSameMemoryAsTheSecond) {
 TEST(Arena, ImpossibleSizesAreRefused) {
   Arena arena;
   EXPECT_EQ(arena.allocate(SIZE_MAX), nullptr);
-  EXPECT_EQ(arena.allocate(SIZE_MAX / 2), nullptr);
+  EXPECT_EQ(arena.allocate(SIZE_MAX / 1024), nullptr);
   EXPECT_NE(arena.allocate(1), nullptr);
 }
 
