@@ -116,6 +116,14 @@ std::vector<std::byte> encode_jpeg_kind(const Picture& picture, const JpegKind& 
   info.comp_info[0].h_samp_factor = kind.channel_count == 1 ? 1 : kind.horizontal_sampling;
   info.comp_info[0].v_samp_factor = kind.channel_count == 1 ? 1 : kind.vertical_sampling;
   if (kind.progressive) jpeg_simple_progression(&info);
+  constexpr int kLastCoefficient = 63;
+  const jpeg_scan_info scans[] = {{1, {0}, 0, kLastCoefficient, 0, 0},
+                                  {1, {1}, 0, kLastCoefficient, 0, 0},
+                                  {1, {2}, 0, kLastCoefficient, 0, 0}};
+  if (kind.scan_per_channel) {
+    info.scan_info = scans;
+    info.num_scans = 3;
+  }
   jpeg_start_compress(&info, TRUE);
   std::vector<uint8_t> row(size_t(picture.width * kind.channel_count));
   for (int y = 0; y < picture.height; ++y) {

@@ -22,6 +22,7 @@ struct JpegKind {
   int vertical_sampling = 2;
   bool progressive = false;
   int channel_count = 3;  // 1: grey; 4: the picture's channels and black, as CMYK
+  bool scan_per_channel = false;
 };
 std::vector<std::byte> encode_jpeg_kind(const Picture& picture, const JpegKind& kind);
 
