@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include <jerror.h>
+
+#include <fmt/format.h>
 #include "images/jpeg_internal.h"
 #include "images/row_source_internal.h"
 
@@ -50,6 +52,10 @@ class JpegSource final : public RowSource {
       jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size());
       jpeg_read_header(&info_, TRUE);
     }));
+    // Newer versions of the library have other calls for these; the memory below is for bytes.
+    if (info_.data_precision != 8)
+      return Error{Code::kInvalidArgument,
+                   fmt::format("JPEG: {} bits per sample, where 8 are read", info_.data_precision)};
     orientation_ = find_orientation();
     return check_pixel_count(info_.image_width, info_.image_height, options_);
   }
@@ -71,6 +77,7 @@ class JpegSource final : public RowSource {
     Region given = region;
     YARD_TRY(guarded([&] {
       jpeg_start_decompress(&info_);
+      check_scale();
       crop_columns(given);
       if (region.y > 0) jpeg_skip_scanlines(&info_, JDIMENSION(region.y));
     }));
@@ -124,6 +131,16 @@ class JpegSource final : public RowSource {
           std::as_bytes(std::span(marker->data, marker->data_length)).subspan(kSignatureSize));
     }
     return 1;
+  }
+
+  // Rows are as long as the caller has made room for.
+  void check_scale() {
+    const auto scaled = [&](JDIMENSION side) {
+      return (side + info_.scale_denom - 1) / info_.scale_denom;
+    };
+    if (info_.output_width != scaled(info_.image_width) ||
+        info_.output_height != scaled(info_.image_height))
+      raise_jpeg_error(common(), JERR_BAD_DCTSIZE);
   }
 
   void crop_columns(Region& region) {

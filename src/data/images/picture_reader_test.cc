@@ -72,7 +72,9 @@ std::vector<JpegKind> jpeg_kinds() {
     kinds.push_back({4, 1, progressive, 3});
     kinds.push_back({1, 1, progressive, 1});
     kinds.push_back({1, 1, progressive, 4});
+    kinds.push_back({2, 2, progressive, 3, false, true});
   }
+  kinds.push_back({2, 1, false, 3, true});
   return kinds;
 }
 
@@ -364,6 +366,15 @@ TEST(PictureReader, ASequentialJpegWithZeroedScanLimitsIsRead) {
   const auto shown = render(encoded, whole);
   ASSERT_TRUE(shown.has_value()) << shown.error().message;
   EXPECT_EQ(largest_difference(*shown, want), 0);
+}
+
+TEST(PictureReader, TwelveBitJpegsAreInvalidArgument) {
+  Bytes encoded = *encode_jpeg(sample_picture(24, 24), 90);
+  for (size_t i = 0; i + 4 < encoded.size(); ++i) {
+    if (encoded[i] == std::byte{0xff} && encoded[i + 1] == std::byte{0xc0})
+      encoded[i + 4] = std::byte{12};
+  }
+  EXPECT_EQ(code_of(render(encoded, whole)), Code::kInvalidArgument);
 }
 
 TEST(PictureReader, MoreScansThanAnyEncoderWritesAreCorrupt) {

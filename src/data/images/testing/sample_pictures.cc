@@ -115,6 +115,7 @@ std::vector<std::byte> encode_jpeg_kind(const Picture& picture, const JpegKind& 
   jpeg_set_quality(&info, 92, TRUE);
   info.comp_info[0].h_samp_factor = kind.channel_count == 1 ? 1 : kind.horizontal_sampling;
   info.comp_info[0].v_samp_factor = kind.channel_count == 1 ? 1 : kind.vertical_sampling;
+  if (kind.arithmetic) info.arith_code = TRUE;
   if (kind.progressive) jpeg_simple_progression(&info);
   constexpr int kLastCoefficient = 63;
   const jpeg_scan_info scans[] = {{1, {0}, 0, kLastCoefficient, 0, 0},

@@ -23,6 +23,7 @@ struct JpegKind {
   bool progressive = false;
   int channel_count = 3;  // 1: grey; 4: the picture's channels and black, as CMYK
   bool scan_per_channel = false;
+  bool arithmetic = false;  // not Huffman coded
 };
 std::vector<std::byte> encode_jpeg_kind(const Picture& picture, const JpegKind& kind);
 
