@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "images/formats_internal.h"
+#include "images/mix_internal.h"
 
 namespace yard::images {
 namespace {
@@ -47,12 +48,8 @@ Status read_into(RowSource& source, int denominator, Picture& picture) {
   uint8_t* out = picture.pixels.data();
   for (int64_t y = 0; y < whole.height; ++y) {
     YARD_TRY(source.read_rows(std::span(&row, 1)));
-    const uint8_t* in = row;
-    for (int64_t x = 0; x < whole.width; ++x, in += kPixelBytes, out += 3) {
-      out[0] = in[0];
-      out[1] = in[1];
-      out[2] = in[2];
-    }
+    narrow_pixels(row, size_t(whole.width), out);
+    out += whole.width * 3;
   }
   return source.finish();
 }

@@ -143,6 +143,30 @@ HWY_INLINE void store(Floats value, uint8_t* out) {
   hn::StoreU(hn::DemoteTo(bytes, hn::NearestInt(value)), bytes, out);
 }
 
+void widen_pixels(const uint8_t* rgb, size_t count, uint8_t* rgbx) {
+  const hn::CappedTag<uint8_t, 16> bytes;
+  const size_t step = hn::Lanes(bytes);
+  size_t i = 0;
+  for (; i + step <= count; i += step) {
+    hn::Vec<decltype(bytes)> r, g, b;
+    hn::LoadInterleaved3(bytes, rgb + i * 3, r, g, b);
+    hn::StoreInterleaved4(r, g, b, b, bytes, rgbx + i * 4);
+  }
+  for (; i < count; ++i) std::copy_n(rgb + i * 3, 3, rgbx + i * 4);
+}
+
+void narrow_pixels(const uint8_t* rgbx, size_t count, uint8_t* rgb) {
+  const hn::CappedTag<uint8_t, 16> bytes;
+  const size_t step = hn::Lanes(bytes);
+  size_t i = 0;
+  for (; i + step <= count; i += step) {
+    hn::Vec<decltype(bytes)> r, g, b, unused;
+    hn::LoadInterleaved4(bytes, rgbx + i * 4, r, g, b, unused);
+    hn::StoreInterleaved3(r, g, b, bytes, rgb + i * 3);
+  }
+  for (; i < count; ++i) std::copy_n(rgbx + i * 4, 3, rgb + i * 3);
+}
+
 void round_levels(const float* levels, size_t count, uint8_t* out) {
   const size_t step = hn::Lanes(Lanes());
   for (size_t i = 0; i < count; i += step) store(hn::LoadU(Lanes(), levels + i), out + i);
@@ -252,6 +276,8 @@ HWY_EXPORT(mix_rows);
 HWY_EXPORT(mix_few_rows);
 HWY_EXPORT(mix_columns);
 HWY_EXPORT(round_levels);
+HWY_EXPORT(widen_pixels);
+HWY_EXPORT(narrow_pixels);
 
 void mix_rows(std::span<const uint8_t* const> rows, const float* weights, size_t count,
               float* out) {
@@ -266,6 +292,14 @@ void mix_few_rows(std::span<const uint8_t* const> rows, const int16_t* weights, 
 void mix_columns(const float* row, std::span<const int32_t> first, const float* weights,
                  size_t stride, float* out) {
   HWY_DYNAMIC_DISPATCH(mix_columns)(row, first, weights, stride, out);
+}
+
+void widen_pixels(const uint8_t* rgb, size_t count, uint8_t* rgbx) {
+  HWY_DYNAMIC_DISPATCH(widen_pixels)(rgb, count, rgbx);
+}
+
+void narrow_pixels(const uint8_t* rgbx, size_t count, uint8_t* rgb) {
+  HWY_DYNAMIC_DISPATCH(narrow_pixels)(rgbx, count, rgb);
 }
 
 void round_levels(const float* levels, size_t count, uint8_t* out) {

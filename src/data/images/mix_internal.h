@@ -28,6 +28,10 @@ void mix_few_rows(std::span<const uint8_t* const> rows, const int16_t* weights, 
 void mix_columns(const float* row, std::span<const int32_t> first, const float* weights,
                  size_t stride, float* out);
 
+// Pixels of three bytes to pixels of four, and back. No padding is needed on the side of three.
+void widen_pixels(const uint8_t* rgb, size_t count, uint8_t* rgbx);
+void narrow_pixels(const uint8_t* rgbx, size_t count, uint8_t* rgb);
+
 // Levels, rounded and clamped to 8 bits.
 void round_levels(const float* levels, size_t count, uint8_t* out);
 

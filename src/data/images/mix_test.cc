@@ -152,6 +152,24 @@ TEST(Mix, WritersClampScaleAndStayInTheirMemory) {
       [](float value) { return uint8_t(std::clamp(std::nearbyint(value), 0.0F, 255.0F)); });
 }
 
+TEST(Mix, PixelsOfThreeBytesBecomeFourAndThreeAgain) {
+  for (const size_t count : {1UL, 15UL, 16UL, 33UL, 100UL}) {
+    const std::vector<uint8_t> rgb = [&] {
+      std::vector<uint8_t> bytes = noise(count * 3, count);
+      bytes.resize(count * 3);
+      bytes.shrink_to_fit();
+      return bytes;
+    }();
+    for_each_target([&] {
+      std::vector<uint8_t> rgbx(count * 4 + kPadding), back(count * 3);
+      widen_pixels(rgb.data(), count, rgbx.data());
+      for (size_t i = 0; i < count * 3; ++i) ASSERT_EQ(rgbx[i / 3 * 4 + i % 3], rgb[i]);
+      narrow_pixels(rgbx.data(), count, back.data());
+      EXPECT_EQ(back, rgb);
+    });
+  }
+}
+
 TEST(Mix, RoundedLevelsAreClamped) {
   const std::vector<float> row = {-3, 0.4F, 0.6F, 254.6F, 255.4F, 300, 7, 8};
   for_each_target([&] {

@@ -1,6 +1,4 @@
 // What is done to a picture in memory: the same resampling as a PictureReader's.
-#include <algorithm>
-
 #include "images/resampler_internal.h"
 
 namespace yard::images {
@@ -26,8 +24,7 @@ class PictureSource final : public RowSource {
   Status read_rows(std::span<uint8_t* const> rows) override {
     for (uint8_t* out : rows) {
       const uint8_t* in = picture_.pixels.data() + (next_row_++ * picture_.width + columns_.x) * 3;
-      for (int64_t x = 0; x < columns_.width; ++x, in += 3, out += kPixelBytes)
-        std::copy_n(in, 3, out);
+      widen_pixels(in, size_t(columns_.width), out);
     }
     return Ok{};
   }
