@@ -16,6 +16,7 @@ find_package(CURL 7.85 REQUIRED)
 find_package(GTest REQUIRED)
 pkg_check_modules(freetype REQUIRED IMPORTED_TARGET freetype2)
 pkg_check_modules(harfbuzz REQUIRED IMPORTED_TARGET harfbuzz)
+pkg_check_modules(fuse3 REQUIRED IMPORTED_TARGET fuse3>=3.14)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(webp REQUIRED IMPORTED_TARGET libwebp libwebpdemux)
 

@@ -26,6 +26,7 @@ struct Context {
 void add_storage_read_commands(CLI::App& app, Context& context);  // yard ls|cat|sha256|rm
 void add_storage_copy_commands(CLI::App& app, Context& context);  // yard cp|sync
 void add_completion_command(CLI::App& app, Context& context);     // yard completion bash|zsh
+void add_mount_commands(CLI::App& app, Context& context);         // yard mount|unmount
 void add_shards_commands(CLI::App& app, Context& context);        // yard shards ...
 void add_prep_commands(CLI::App& app, Context& context);          // yard prep ...
 void add_job_commands(CLI::App& app, Context& context);    // yard run|jobs|logs|describe|stop

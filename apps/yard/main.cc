@@ -50,6 +50,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "yard 0.1.0");
   yard::app::add_storage_read_commands(app, context);
   yard::app::add_storage_copy_commands(app, context);
+  yard::app::add_mount_commands(app, context);
   yard::app::add_shards_commands(app, context);
   yard::app::add_prep_commands(app, context);
   yard::app::add_job_commands(app, context);

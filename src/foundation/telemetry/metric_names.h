@@ -36,6 +36,27 @@ inline constexpr std::string_view kLoaderReadBytes = "loader_read_bytes";
 inline constexpr std::string_view kLoaderConsumerWaitSeconds = "loader_consumer_wait_seconds";
 inline constexpr std::string_view kLoaderDecodeSeconds = "loader_decode_seconds";
 
+// Mount.
+inline constexpr std::string_view kMountOpens = "mount_opens";
+inline constexpr std::string_view kMountReads = "mount_reads";           // that reached the daemon
+inline constexpr std::string_view kMountReadBytes = "mount_read_bytes";  // handed to the kernel
+inline constexpr std::string_view kMountLateReads =
+    "mount_late_reads";  // had to wait for the store
+inline constexpr std::string_view kMountReadWaitSeconds =
+    "mount_read_wait_seconds";  // of all readers
+inline constexpr std::string_view kMountFetchedBytes =
+    "mount_fetched_bytes";  // bodies, from the store
+inline constexpr std::string_view kMountObjectRequests = "mount_object_requests";
+inline constexpr std::string_view kMountListRequests = "mount_list_requests";
+// Fetched ahead and dropped unread.
+inline constexpr std::string_view kMountUnusedBytes = "mount_unused_bytes";
+// Times that a request was made again because the store could not be reached.
+inline constexpr std::string_view kMountStoreRetries = "mount_store_retries";
+inline constexpr std::string_view kMountChangedObjects = "mount_changed_objects";
+inline constexpr std::string_view kMountCacheReadBytes = "mount_cache_read_bytes";
+inline constexpr std::string_view kMountCacheBadBlocks = "mount_cache_bad_blocks";
+inline constexpr std::string_view kMountPassthroughOpens = "mount_passthrough_opens";
+
 // Collective.
 inline constexpr std::string_view kCollectiveOperations = "collective_operations";
 inline constexpr std::string_view kCollectiveBytes = "collective_bytes";
