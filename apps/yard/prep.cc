@@ -154,7 +154,7 @@ void add_picture(CLI::App& prep, Context& context) {
   auto options = std::make_shared<PictureOptions>();
   CLI::App* command =
       prep.add_subcommand("picture", "write one picture as a PNG file, as training would see it");
-  command->add_option("IN", options->in, "a JPEG or PNG file")->required();
+  command->add_option("IN", options->in, "a JPEG, PNG or WebP file")->required();
   command->add_option("OUT.png", options->out)->required();
   auto* size =
       command->add_option("--size", options->crop.size, "cut to a square of this side, pixels")
