@@ -113,6 +113,8 @@ class JpegSource final : public RowSource {
     });
   }
 
+  void close() override { jpeg_abort_decompress(&info_); }
+
  private:
   j_common_ptr common() { return reinterpret_cast<j_common_ptr>(&info_); }
 

@@ -52,7 +52,10 @@ Result<PictureInfo> PictureReader::open(std::span<const std::byte> encoded) {
   YARD_ASSIGN(const Format format, format_of(encoded));
   auto& source = impl_->sources[size_t(format)];
   if (source == nullptr) source = make_source(format, impl_->options);
-  YARD_TRY(source->open(encoded));
+  if (Status opened = source->open(encoded); !opened) {
+    source->close();
+    return std::move(opened).error();
+  }
   impl_->current = source.get();
   impl_->orientation = impl_->options.apply_orientation ? source->orientation() : 1;
   PictureInfo info = {format, {source->width(), source->height()}, source->orientation()};
@@ -65,7 +68,9 @@ Status PictureReader::render(const View& view, const RenderOptions& options,
   RowSource* source = impl_->current;
   YARD_CHECK(source != nullptr);
   impl_->current = nullptr;
-  return impl_->resampler.render(*source, turn_of(impl_->orientation), view, options, out);
+  Status done = impl_->resampler.render(*source, turn_of(impl_->orientation), view, options, out);
+  source->close();
+  return done;
 }
 
 }  // namespace yard::images

@@ -111,6 +111,12 @@ class PngSource final : public RowSource {
     return guarded([this] { png_read_end(png_, nullptr); });
   }
 
+  void close() override {
+    if (png_ != nullptr) png_destroy_read_struct(&png_, &info_, nullptr);
+    arena_.reset();
+    whole_ = nullptr;
+  }
+
  private:
   static void* allocate(png_structp png, png_alloc_size_t size_bytes) {
     return static_cast<Arena*>(png_get_mem_ptr(png))->allocate(size_bytes);
@@ -131,12 +137,6 @@ class PngSource final : public RowSource {
     const std::string_view message = trap_.message;
     const bool memory = message.find("emory") != std::string_view::npos;
     return Error{memory ? Code::kExhausted : Code::kCorrupt, fmt::format("PNG: {}", message)};
-  }
-
-  void close() {
-    if (png_ != nullptr) png_destroy_read_struct(&png_, &info_, nullptr);
-    arena_.reset();
-    whole_ = nullptr;
   }
 
   void read_header() {

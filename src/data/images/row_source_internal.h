@@ -27,8 +27,8 @@ struct Region {
 };
 
 // One per format, each the only place that knows its library; reused from picture to picture, in
-// the order open(), start(), read_rows() until the region is through, finish(). After an error only
-// open() may follow.
+// the order open(), start(), read_rows() until the region is through, finish(), close(). After an
+// error only close() and open() may follow.
 class RowSource {
  public:
   virtual ~RowSource() = default;
@@ -49,6 +49,8 @@ class RowSource {
   virtual Status read_rows(std::span<uint8_t* const> rows) = 0;
   // Says whether the file ends as it should.
   virtual Status finish() = 0;
+  // Gives back what a large picture took; a small one's memory is kept for the next.
+  virtual void close() {}
 };
 
 bool is_jpeg(std::span<const std::byte> encoded);

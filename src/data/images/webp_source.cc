@@ -78,13 +78,9 @@ class WebpSource final : public RowSource {
     return Ok{};
   }
 
-  Status finish() override {
-    close();
-    return Ok{};
-  }
+  Status finish() override { return Ok{}; }
 
- private:
-  void close() {
+  void close() override {
     WebPDemuxDelete(demuxer_);
     demuxer_ = nullptr;
     if (pixels_.size() <= kKeepBytesMax) return;
@@ -92,6 +88,7 @@ class WebpSource final : public RowSource {
     pixels_.shrink_to_fit();
   }
 
+ private:
   int find_orientation() const {
     WebPChunkIterator chunk;
     if (WebPDemuxGetChunk(demuxer_, "EXIF", 1, &chunk) == 0) return 1;
