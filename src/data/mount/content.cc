@@ -289,8 +289,6 @@ void Content::erase(const PartPointer& part) {
   part->is_abandoned = true;
   counts_.unused_bytes.add(
       static_cast<double>(part->filled_bytes - std::min(part->filled_bytes, part->served_bytes)));
-  // The queue holds the part until its turn comes; the memory must not wait for that.
-  if (!part->is_started) part->buffer.reset();
   part->file->parts.erase(part->offset);
   recent_.erase(part->recent);
 }

@@ -25,7 +25,15 @@ bool is_of_the_object(Code code) {
 }  // namespace
 
 void Content::start(const PartPointer& part, FetchQueue::Urgency urgency) {
-  queue_.push(urgency, [this, part] { return fetch(part); });
+  // The queue must not hold the memory of a part that is dropped before its turn.
+  queue_.push(urgency, [this, waiting = std::weak_ptr<Part>(part)]() -> Result<uint64_t> {
+    PartPointer due = waiting.lock();
+    if (!due) return uint64_t{0};
+    auto fetched = fetch(due);
+    due.reset();
+    serve_starved();  // with the memory that it may have held as the last one
+    return fetched;
+  });
 }
 
 Result<uint64_t> Content::fetch(const PartPointer& part) {
@@ -135,11 +143,8 @@ Content::Reads Content::wake(Part& part) {
 }
 
 void Content::finish(const PartPointer& part) {
-  {
-    const std::lock_guard lock(mutex_);
-    part->is_done = true;
-  }
-  serve_starved();
+  const std::lock_guard lock(mutex_);
+  part->is_done = true;
 }
 
 void Content::fail(const PartPointer& part, const Error& error) {
@@ -167,7 +172,6 @@ void Content::fail(const PartPointer& part, const Error& error) {
     if (options_.on_changed) options_.on_changed(part->file->version);
   }
   complete(ready);
-  serve_starved();
 }
 
 void Content::complete(const Reads& reads) {

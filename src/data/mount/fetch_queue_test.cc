@@ -1,0 +1,67 @@
+#include "mount/fetch_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+namespace yard::mount {
+namespace {
+
+TEST(FetchQueueTest, WhatIsAwaitedGoesBeforeWhatIsFetchedAhead) {
+  std::promise<void> gate;
+  std::vector<std::string> order;
+  {
+    FetchQueue queue(1);
+    queue.push(FetchQueue::Urgency::kAwaited, [&]() -> Result<uint64_t> {
+      gate.get_future().wait();
+      return uint64_t{0};
+    });
+    for (const char* name : {"ahead 1", "ahead 2"})
+      queue.push(FetchQueue::Urgency::kAhead, [&order, name]() -> Result<uint64_t> {
+        order.emplace_back(name);
+        return uint64_t{1};
+      });
+    queue.push(FetchQueue::Urgency::kAwaited, [&order]() -> Result<uint64_t> {
+      order.emplace_back("awaited");
+      return uint64_t{1};
+    });
+    gate.set_value();
+  }
+  EXPECT_EQ(order, (std::vector<std::string>{"awaited", "ahead 1", "ahead 2"}));
+}
+
+TEST(FetchQueueTest, TasksAheadLeaveThreadsForThoseWhoWait) {
+  std::promise<void> gate;
+  const std::shared_future<void> open = gate.get_future().share();
+  std::promise<void> served;
+  FetchQueue queue(8);
+  for (int i = 0; i < 50; ++i)
+    queue.push(FetchQueue::Urgency::kAhead, [open]() -> Result<uint64_t> {
+      open.wait();
+      return uint64_t{1};
+    });
+  queue.push(FetchQueue::Urgency::kAwaited, [&served]() -> Result<uint64_t> {
+    served.set_value();
+    return uint64_t{1};
+  });
+  served.get_future().wait();  // hangs when all eight threads wait at the gate
+  gate.set_value();
+}
+
+TEST(FetchQueueTest, TheEndRunsAllThatIsQueued) {
+  std::atomic<int> count = 0;
+  {
+    FetchQueue queue(4);
+    for (int i = 0; i < 500; ++i)
+      queue.push(i % 2 == 0 ? FetchQueue::Urgency::kAhead : FetchQueue::Urgency::kAwaited,
+                 [&count]() -> Result<uint64_t> {
+                   ++count;
+                   return Error{Code::kUnavailable, "busy"};
+                 });
+  }
+  EXPECT_EQ(count, 500);
+}
+
+}  // namespace
+}  // namespace yard::mount
