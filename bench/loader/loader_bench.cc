@@ -28,7 +28,7 @@ yard::Result<double> measure(const std::string& dir, int size, int batch_size, i
   for (int i = 0; i < kWarmUpBatches + batches; ++i) {
     if (i == kWarmUpBatches) begin = std::chrono::steady_clock::now();
     YARD_ASSIGN(loader::Batch batch, loader->next({}));
-    loader->recycle(std::move(batch));
+    loader->recycle(std::move(batch.images));
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   return batches * batch_size / took.count();

@@ -7,9 +7,8 @@
 #include <set>
 
 #include "images/picture.h"
+#include "loader/testing/loader_fixture.h"
 #include "shards/sample_plan.h"
-#include "shards/shard_writer.h"
-#include "storage/memory_store.h"
 #include "storage/testing/faulty_store.h"
 #include "telemetry/metric_names.h"
 
@@ -19,82 +18,18 @@ namespace {
 using storage::testing::Call;
 using storage::testing::FaultyStore;
 using storage::testing::Method;
-
-// Wider than high, every pixel another colour, so that crops and flips show.
-std::vector<std::byte> picture_of(int i, int width = 24, int height = 16) {
-  images::Picture picture{width, height, std::vector<uint8_t>(size_t(width * height * 3))};
-  for (size_t p = 0; p < picture.pixels.size(); ++p)
-    picture.pixels[p] = uint8_t(p * 31 + size_t(i) * 57 + p * p / 7);
-  return *images::encode_png(picture);
-}
-
-class LoaderTest : public ::testing::Test {
- protected:
-  // `count` samples in shards of `per_shard`; `bad` has bytes that are no picture.
-  void make_shards(int count, int per_shard = 10, const std::set<int>& bad = {},
-                   const std::set<int>& without_caption = {}) {
-    options_.shards.clear();
-    for (int begin = 0; begin < count; begin += per_shard) {
-      const std::string prefix = "s" + std::to_string(1000 + begin);
-      auto writer = shards::ShardWriter::create(store_, {.prefix = prefix});
-      ASSERT_TRUE(writer);
-      for (int i = begin; i < std::min(count, begin + per_shard); ++i)
-        add_sample(*writer, i, bad.contains(i), !without_caption.contains(i));
-      ASSERT_TRUE(writer->finish());
-      options_.shards.push_back(prefix + "-000000.tar");
-    }
-  }
-  void add_sample(shards::ShardWriter& writer, int i, bool is_bad, bool has_caption) {
-    std::vector<std::byte> picture = picture_of(i);
-    if (is_bad) picture.resize(picture.size() / 2);
-    const std::string caption = " caption " + std::to_string(i) + "\n";
-    std::vector<shards::NewMember> members;
-    if (has_caption) members.push_back({"txt", std::as_bytes(std::span(caption))});
-    members.push_back({"png", picture});
-    ASSERT_TRUE(writer.add("k" + std::to_string(1000 + i), members));
-  }
-
-  std::unique_ptr<Loader> open(const LoaderState& start = {}) { return open(store_, start); }
-  std::unique_ptr<Loader> open(storage::ObjectStore& store, const LoaderState& start = {}) {
-    auto loader = Loader::open(store, options_, start, counters_);
-    EXPECT_TRUE(loader) << loader.error().message;
-    return loader ? *std::move(loader) : nullptr;
-  }
-  Error open_error() {
-    auto loader = Loader::open(store_, options_, {}, counters_);
-    EXPECT_FALSE(loader);
-    return loader ? Error{Code::kInternal, ""} : loader.error();
-  }
-  std::vector<Batch> batches(Loader& loader, int count) {
-    std::vector<Batch> out;
-    for (int i = 0; i < count; ++i) {
-      auto batch = loader.next({});
-      EXPECT_TRUE(batch) << batch.error().message;
-      if (!batch) break;
-      out.push_back(*std::move(batch));
-    }
-    return out;
-  }
-
-  storage::MemoryStore store_;
-  CounterRegistry counters_;
-  LoaderOptions options_{.seed = 11, .global_batch_size = 6, .image_size = 8};
-};
-
-void expect_equal(const Batch& a, const Batch& b) {
-  EXPECT_EQ(a.position.epoch, b.position.epoch);
-  EXPECT_EQ(a.position.batch, b.position.batch);
-  EXPECT_EQ(a.sample_ids, b.sample_ids);
-  EXPECT_EQ(a.keys, b.keys);
-  EXPECT_EQ(a.captions, b.captions);
-  EXPECT_TRUE(a.images == b.images);
-}
+using testing::expect_equal;
+using testing::LoaderTest;
+using testing::picture_of;
 
 TEST_F(LoaderTest, ABatchHoldsPicturesCaptionsAndKeysOfItsSamples) {
   make_shards(25);
-  const auto batch = batches(*open(), 1)[0];
+  const auto first = batches(*open(), 1);
+  const Batch& batch = first[0];
   ASSERT_EQ(batch.size, 6);
-  EXPECT_EQ(batch.images.size(), 6U * 3 * 8 * 8);
+  EXPECT_EQ(batch.images.floats().size(), 6U * 3 * 8 * 8);
+  EXPECT_EQ(batch.image_size.width, 8);
+  EXPECT_EQ(batch.first_sample_number, 0U);
   for (size_t i = 0; i < 6; ++i) {
     const int id = int(batch.sample_ids[i]);
     EXPECT_EQ(batch.captions[i], "caption " + std::to_string(id));
@@ -104,7 +39,7 @@ TEST_F(LoaderTest, ABatchHoldsPicturesCaptionsAndKeysOfItsSamples) {
     std::vector<float> expected(3 * 8 * 8);
     images::crop_into(*picture, {.size = 8}, expected);
     EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
-                           batch.images.begin() + std::ptrdiff_t(i * expected.size())));
+                           batch.images.floats().begin() + std::ptrdiff_t(i * expected.size())));
   }
 }
 
@@ -145,6 +80,7 @@ TEST_F(LoaderTest, RanksShareTheBatchThatOneRankWouldHave) {
   for (int world : {2, 3, 6}) {
     options_.world_size = world;
     std::vector<Batch> joined(whole.size());
+    std::vector<std::vector<std::byte>> pixels(whole.size());
     for (options_.rank = 0; options_.rank < world; ++options_.rank) {
       const auto share = batches(*open(), 7);
       for (size_t b = 0; b < share.size(); ++b) {
@@ -153,13 +89,17 @@ TEST_F(LoaderTest, RanksShareTheBatchThatOneRankWouldHave) {
         const auto append = [](auto& to, const auto& from) {
           to.insert(to.end(), from.begin(), from.end());
         };
-        append(joined[b].images, share[b].images);
+        append(pixels[b], share[b].images.bytes());
         append(joined[b].captions, share[b].captions);
         append(joined[b].keys, share[b].keys);
         append(joined[b].sample_ids, share[b].sample_ids);
       }
     }
-    for (size_t b = 0; b < whole.size(); ++b) expect_equal(joined[b], whole[b]);
+    for (size_t b = 0; b < whole.size(); ++b) {
+      joined[b].images.resize(pixels[b].size());
+      std::ranges::copy(pixels[b], joined[b].images.bytes().begin());
+      expect_equal(joined[b], whole[b]);
+    }
   }
 }
 
@@ -210,7 +150,7 @@ TEST_F(LoaderTest, FlipsAndCropsAreDrawnForEachSampleAndEpoch) {
   const auto plain = batches(*open(), 10);
   std::map<uint64_t, std::vector<float>> by_id;
   const auto pixels = [](const Batch& batch, size_t i) {
-    const auto begin = batch.images.begin() + std::ptrdiff_t(i * 192);
+    const auto begin = batch.images.floats().begin() + std::ptrdiff_t(i * 192);
     return std::vector<float>(begin, begin + 192);
   };
   for (const auto& batch : plain)
@@ -256,8 +196,8 @@ TEST_F(LoaderTest, PixelsDoNotDependOnWhatTheCacheHolds) {
       expect_equal(cached[b], partly[b]);
       if (b >= 7) expect_equal(cached[b], resumed[b - 7]);
       EXPECT_EQ(cached[b].sample_ids, exact[b].sample_ids);
-      for (size_t i = 0; i < cached[b].images.size(); ++i)
-        ASSERT_NEAR(cached[b].images[i], exact[b].images[i], 0.5 / 127.5 + 1e-6);
+      for (size_t i = 0; i < cached[b].images.floats().size(); ++i)
+        ASSERT_NEAR(cached[b].images.floats()[i], exact[b].images.floats()[i], 0.5 / 127.5 + 1e-6);
     }
   }
 }
@@ -462,13 +402,13 @@ TEST_F(LoaderTest, MemoryGivenBackServesAgain) {
   options_.thread_count = 2;
   const auto expected = batches(*open(), 12);
   auto loader = open();
-  std::set<const float*> buffers;
+  std::set<const std::byte*> buffers;
   for (size_t b = 0; b < 12; ++b) {
     auto batch = loader->next({});
     ASSERT_TRUE(batch);
     expect_equal(*batch, expected[b]);
-    buffers.insert(batch->images.data());
-    loader->recycle(*std::move(batch));
+    buffers.insert(batch->images.bytes().data());
+    loader->recycle(std::move(batch->images));
   }
   EXPECT_LT(buffers.size(), 12U);
 }

@@ -1,15 +1,14 @@
-// One sample: read, verified, decoded, resized and cut.
+// One sample's pixels: decoded, resized, cut, laid out.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "images/picture.h"
-#include "loader/data_set_internal.h"
+#include "images/picture_reader.h"
+#include "loader/sample_reader_internal.h"
 #include "telemetry/counters.h"
 
 namespace yard::loader {
@@ -22,6 +21,7 @@ class PictureCache {
   struct Entry {
     images::Picture picture;  // its shorter side is the image size
     std::string caption;
+    std::string key;
   };
   PictureCache(uint64_t sample_count, uint64_t bytes_max);
 
@@ -42,35 +42,48 @@ struct Draw {
   double x = 0.5;
   double y = 0.5;
   bool flip = false;
+  std::optional<uint64_t> resized_seed;  // of random_resized_view()
 };
 
-// Buffers that one thread reuses from sample to sample.
+// Where one sample of a batch goes.
+struct SampleSlot {
+  images::Size size;
+  std::span<std::byte> pixels;
+  std::string& caption;
+  std::string& key;
+};
+
+// What one thread uses again from sample to sample.
 struct Scratch {
-  std::vector<std::byte> encoded;
-  std::vector<float> square;
+  images::PictureReader pictures;
+  EncodedSample sample;
 };
 
 // Thread-safe.
 class SampleDecoder {
  public:
   // All must outlive the decoder.
-  SampleDecoder(const DataSet& set, const LoaderOptions& options, CounterRegistry& counters);
+  SampleDecoder(const DataSet& set, const LoaderOptions& options, CounterRegistry& counters,
+                LoaderMeters& meters);
 
-  // Fills `pixels`, 3 x size x size, and `caption`.
-  Status load(uint64_t sample_id, const Draw& draw, Scratch& scratch, std::span<float> pixels,
-              std::string& caption);
-  // Whether load() failed because of the sample, not of the store.
-  bool is_bad_sample(const Error& error, uint64_t sample_id) const;
+  bool is_cached(uint64_t sample_id) const { return cache_.find(sample_id) != nullptr; }
+  // False: it is not in the cache.
+  bool fill_from_cache(uint64_t sample_id, const Draw& draw, const SampleSlot& slot) const;
+  Status fill(uint64_t sample_id, const EncodedSample& sample, const Draw& draw,
+              images::PictureReader& pictures, const SampleSlot& slot);
 
  private:
-  Result<images::Picture> read(uint64_t sample_id, Scratch& scratch, std::string& caption);
-  images::Picture shrink(const images::Picture& picture, Scratch& scratch) const;
+  Status decode(const EncodedSample& sample, const Draw& draw, images::PictureReader& pictures,
+                const SampleSlot& slot);
+  void cut(const images::Picture& picture, const Draw& draw, const SampleSlot& slot) const;
+  Result<images::Picture> shrink(std::span<const std::byte> encoded,
+                                 images::PictureReader& pictures) const;
 
   const DataSet& set_;
   const LoaderOptions& options_;
   PictureCache cache_;
-  Counter& read_bytes_;
   Counter& decode_seconds_;
+  LoaderMeters& meters_;
 };
 
 }  // namespace yard::loader

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <array>
+
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "shards/shard_index.h"
@@ -54,6 +56,14 @@ Result<ScannedShard> scan_shard(storage::ObjectStore& store, std::string_view sh
           fmt::format("{}/{}: offset {}", store.url(), shard_key, member->offset));
   }
   return ScannedShard{builder.finish(scanner.shard()), scanner.shard(), scanner.link_count()};
+}
+
+Result<uint64_t> read_sample_count(storage::ObjectStore& store, std::string_view shard_key) {
+  const std::string key = index_key(shard_key);
+  std::array<std::byte, ShardIndex::kHeadBytes> head;
+  YARD_TRY(store.get_range(key, "", 0, head));
+  return ShardIndex::decode_sample_count({reinterpret_cast<const char*>(head.data()), head.size()},
+                                         fmt::format("{}/{}", store.url(), key));
 }
 
 Result<OpenedIndex> open_index(storage::ObjectStore& store, std::string_view shard_key) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/crc32c.h"
 #include "shards/byte_codec_internal.h"
 #include "shards/sample_name.h"
@@ -14,9 +16,25 @@ constexpr uint32_t kVersion = 1;
 constexpr size_t kChecksummedFrom = 16;
 constexpr uint64_t kMemberRecordBytes = 24;
 constexpr uint64_t kSampleRecordBytes = 8;
+constexpr uint64_t kSampleCountOffset = 32;
 
 uint32_t checksum_of(std::string_view bytes) {
   return crc32c(std::as_bytes(std::span(bytes.substr(kChecksummedFrom))));
+}
+
+Error corrupt_index(std::string_view name, std::string_view why) {
+  return {Code::kCorrupt, fmt::format("{}: {}; 'yard shards index' makes it anew", name, why)};
+}
+
+// Past the magic and a version that is known.
+Result<ByteReader> begin_decoding(std::string_view bytes, std::string_view name) {
+  if (!bytes.starts_with(kMagic) || bytes.size() < kChecksummedFrom)
+    return corrupt_index(name, "not a shard index");
+  ByteReader in(bytes.substr(kMagic.size()));
+  const auto version = in.number<uint32_t>();
+  if (version != kVersion)
+    return corrupt_index(name, fmt::format("index version {} is not known", version));
+  return in;
 }
 
 }  // namespace
@@ -60,6 +78,11 @@ bool ShardIndex::same_content(const ShardIndex& other) const {
          extensions_ == other.extensions_;
 }
 
+uint64_t ShardIndex::memory_bytes() const {
+  return keys_.capacity() + samples_.capacity() * sizeof(Sample) +
+         members_.capacity() * sizeof(Member) + sizeof *this;
+}
+
 void ShardIndex::fill_lower_extensions() {
   lower_extensions_.clear();
   for (const std::string& extension : extensions_) lower_extensions_.push_back(to_lower(extension));
@@ -95,16 +118,15 @@ std::string ShardIndex::encode() const {
   return bytes + body;
 }
 
+Result<uint64_t> ShardIndex::decode_sample_count(std::string_view head, std::string_view name) {
+  YARD_TRY(begin_decoding(head, name));
+  return ByteReader(head.substr(std::min<size_t>(kSampleCountOffset, head.size())))
+      .number<uint64_t>();
+}
+
 Result<ShardIndex> ShardIndex::decode(std::string_view bytes, std::string_view name) {
-  const auto corrupt = [&](std::string_view why) {
-    return Error{Code::kCorrupt,
-                 fmt::format("{}: {}; 'yard shards index' makes it anew", name, why)};
-  };
-  if (!bytes.starts_with(kMagic) || bytes.size() < kChecksummedFrom)
-    return corrupt("not a shard index");
-  ByteReader in(bytes.substr(kMagic.size()));
-  const auto version = in.number<uint32_t>();
-  if (version != kVersion) return corrupt(fmt::format("index version {} is not known", version));
+  const auto corrupt = [&](std::string_view why) { return corrupt_index(name, why); };
+  YARD_ASSIGN(ByteReader in, begin_decoding(bytes, name));
   if (in.number<uint32_t>() != checksum_of(bytes)) return corrupt("the index is damaged");
 
   ShardIndex index;

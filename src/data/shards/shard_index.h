@@ -35,12 +35,16 @@ class ShardIndex {
 
   uint64_t shard_size_bytes() const { return shard_size_bytes_; }
   const std::string& shard_etag() const { return shard_etag_; }
+  uint64_t memory_bytes() const;  // about what it holds
   // Whether both describe the same bytes; the etag is the store's and does not count.
   bool same_content(const ShardIndex& other) const;
 
   std::string encode() const;
   // kCorrupt, naming `name`: damaged, truncated, of another version or no index at all.
   static Result<ShardIndex> decode(std::string_view bytes, std::string_view name);
+  // sample_count() out of the first bytes alone; kCorrupt as decode().
+  static constexpr size_t kHeadBytes = 56;
+  static Result<uint64_t> decode_sample_count(std::string_view head, std::string_view name);
 
  private:
   friend class ShardIndexBuilder;
@@ -88,6 +92,10 @@ class ShardIndexBuilder {
 // "a/b-000000.tar.idx" of "a/b-000000.tar".
 std::string index_key(std::string_view shard_key);
 bool is_index_key(std::string_view key);
+
+// How many samples a shard has, by the first bytes of its sidecar, which is not verified otherwise.
+// kNotFound: it has none; kCorrupt: no index of this version.
+Result<uint64_t> read_sample_count(storage::ObjectStore& store, std::string_view shard_key);
 
 // Reads the whole shard, checks its form and computes every checksum.
 struct ScannedShard {

@@ -101,6 +101,17 @@ TEST_F(ShardIndexTest, AnEncodedIndexDecodesToItself) {
   EXPECT_TRUE(decoded->same_content(scan_shard(store_, "s.tar")->index));
 }
 
+TEST_F(ShardIndexTest, TheSampleCountIsReadFromTheFirstBytes) {
+  put("s.tar", two_samples());
+  EXPECT_EQ(read_sample_count(store_, "s.tar").error().code, Code::kNotFound);
+  put_index();
+  EXPECT_EQ(*read_sample_count(store_, "s.tar"), 2U);
+  put("s.tar.idx", std::string(100, 'x'));
+  EXPECT_EQ(read_sample_count(store_, "s.tar").error().code, Code::kCorrupt);
+  put("s.tar.idx", "YARDIDX\n");
+  EXPECT_FALSE(read_sample_count(store_, "s.tar"));
+}
+
 TEST_F(ShardIndexTest, EveryDamagedByteAndEveryCutOfAnIndexIsCorrupt) {
   put("s.tar", two_samples());
   put_index();

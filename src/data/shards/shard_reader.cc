@@ -41,4 +41,12 @@ Result<ShardReader::Contents> ShardReader::read(uint64_t sample,
   return contents;
 }
 
+Status ShardReader::read_front(const ShardIndex::Member& member, uint64_t size_bytes,
+                               std::vector<std::byte>& buffer) const {
+  YARD_CHECK(size_bytes <= member.size_bytes);
+  if (buffer.size() < size_bytes) buffer.resize(size_bytes);
+  return store_->get_range(opened_.shard.key, opened_.shard.etag, member.offset,
+                           std::span(buffer).first(size_bytes));
+}
+
 }  // namespace yard::shards

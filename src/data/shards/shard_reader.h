@@ -33,6 +33,10 @@ class ShardReader {
   Result<Contents> read(uint64_t sample, std::span<const ShardIndex::Member> wanted,
                         std::vector<std::byte>& buffer) const;
 
+  // The first bytes of one member, which are not verified: for what only looks at a header.
+  Status read_front(const ShardIndex::Member& member, uint64_t size_bytes,
+                    std::vector<std::byte>& buffer) const;
+
   // "file:///data/a.tar: offset 512: sample 'x'": where a sample is, for messages.
   std::string where(uint64_t sample) const;
 

@@ -55,7 +55,7 @@ Result<Block> read_block(loader::Loader& loader, int64_t count, const StopToken&
     block.pictures.push_back(pictures_of(one));
     block.captions.push_back(one.captions.front());
     block.ids.push_back(static_cast<int64_t>(one.sample_ids.front()));
-    loader.recycle(std::move(one));
+    loader.recycle(std::move(one.images));
   }
   return block;
 }

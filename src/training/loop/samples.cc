@@ -31,7 +31,7 @@ class LoaderSteps final : public StepSource {
     position_ = {batch.position.epoch, batch.position.batch + 1};
     if (position_.batch == static_cast<uint64_t>(loader_->batches_per_epoch()))
       position_ = {position_.epoch + 1, 0};
-    loader_->recycle(std::move(batch));
+    loader_->recycle(std::move(batch.images));
     return data;
   }
   double wait_seconds() const override { return loader_->wait_seconds(); }
@@ -160,8 +160,8 @@ at::Tensor tokenize(const text::ClipTokenizer& tokenizer, const std::vector<std:
 }
 
 at::Tensor pictures_of(const loader::Batch& batch) {
-  return tensor::copy_of(std::span<const float>(batch.images),
-                         {batch.size, 3, batch.image_size, batch.image_size});
+  return tensor::copy_of(batch.images.floats(),
+                         {batch.size, 3, batch.image_size.height, batch.image_size.width});
 }
 
 std::unique_ptr<StepSource> synthetic_steps(const SyntheticData& data, const StageRecipe& stage,

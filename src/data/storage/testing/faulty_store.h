@@ -28,7 +28,9 @@ class FaultyStore final : public ObjectStore {
   using Fate = std::function<Status(const Call& call)>;
 
   // `inner` must outlive this object and its uploads.
-  FaultyStore(ObjectStore& inner, Fate fate) : inner_(inner), fate_(std::move(fate)) {}
+  // `is_remote`: what speed() says, whatever the inner store is.
+  FaultyStore(ObjectStore& inner, Fate fate, bool is_remote = false)
+      : inner_(inner), fate_(std::move(fate)), is_remote_(is_remote) {}
 
   Status get_range(std::string_view key, std::string_view etag, uint64_t offset,
                    std::span<std::byte> out) override {
@@ -70,6 +72,7 @@ class FaultyStore final : public ObjectStore {
     return inner_.remove(key);
   }
   std::string url() const override { return inner_.url(); }
+  StoreSpeed speed() const override { return {.is_remote = is_remote_}; }
 
   uint64_t call_count() const { return calls_; }
 
@@ -97,6 +100,7 @@ class FaultyStore final : public ObjectStore {
 
   ObjectStore& inner_;
   const Fate fate_;
+  const bool is_remote_;
   std::atomic<uint64_t> calls_ = 0;
 };
 

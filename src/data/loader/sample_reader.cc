@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "loader/sample_reader_internal.h"
+#include "telemetry/metric_names.h"
+
+namespace yard::loader {
+namespace {
+
+using shards::ShardIndex;
+
+constexpr std::chrono::milliseconds kPauseFirst{200};
+constexpr std::chrono::milliseconds kPauseMax{5'000};
+constexpr int64_t kSecondsPerWarning = 30;
+// A JPEG's sizes may stand behind a colour profile and a thumbnail.
+constexpr uint64_t kHeaderBytes = 64 << 10;
+
+bool is_away(const Error& error) {
+  return error.code == Code::kUnavailable || error.code == Code::kDeadlineExceeded;
+}
+
+}  // namespace
+
+SampleReader::SampleReader(DataSet& set, const LoaderOptions& options, StopToken stop,
+                           CounterRegistry& counters, LoaderMeters& meters)
+    : set_(set),
+      options_(options),
+      stop_(std::move(stop)),
+      read_bytes_(counters.counter(metric::kLoaderReadBytes)),
+      meters_(meters) {}
+
+template <typename Read>
+auto SampleReader::patiently(const Read& read) -> decltype(read()) {
+  Clock& clock = Clock::real();
+  const auto begin = clock.now();
+  std::chrono::milliseconds pause = kPauseFirst;
+  while (true) {
+    auto result = read();
+    if (result || !is_away(result.error()) || clock.now() - begin > options_.store_patience)
+      return result;
+    const int64_t now_seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(clock.now().time_since_epoch()).count();
+    int64_t last = last_warning_seconds_;
+    if (now_seconds - last >= kSecondsPerWarning &&
+        last_warning_seconds_.compare_exchange_strong(last, now_seconds))
+      log_warning("{}; asking again for {} s", result.error().message,
+                  options_.store_patience.count());
+    if (!clock.sleep_for(pause, stop_)) return result;
+    pause = std::min(pause * 2, kPauseMax);
+  }
+}
+
+Status SampleReader::read(uint64_t sample_id, EncodedSample& out) {
+  return patiently([&] { return read_once(sample_id, out); });
+}
+
+Status SampleReader::read_once(uint64_t sample_id, EncodedSample& out) {
+  YARD_ASSIGN(out.place, set_.place(sample_id));
+  const DataSet::Place& place = out.place;
+  YARD_TRY(set_.check(place));
+  std::vector<ShardIndex::Member> wanted;
+  if (options_.raw) {
+    const auto all = place.shard->index().members(place.sample);
+    wanted.assign(all.begin(), all.end());
+  } else {
+    wanted.push_back(*place.image);
+    if (place.caption != nullptr) wanted.push_back(*place.caption);
+    std::ranges::sort(wanted, {}, &ShardIndex::Member::offset);
+  }
+  YARD_ASSIGN(const auto contents, place.shard->read(place.sample, wanted, out.bytes));
+  out.caption = {};
+  out.members.clear();
+  double bytes = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    bytes += double(contents[i].size());
+    if (options_.raw)
+      out.members.push_back({std::string(place.shard->index().extension(wanted[i])), contents[i]});
+    else if (wanted[i] == *place.image)
+      out.image = contents[i];
+    else
+      out.caption = contents[i];
+  }
+  read_bytes_.add(bytes);
+  meters_.read_bytes.add(bytes);
+  return Ok{};
+}
+
+Result<images::Size> SampleReader::read_picture_size(uint64_t sample_id) {
+  YARD_ASSIGN(const auto place, patiently([&] { return set_.place(sample_id); }));
+  YARD_TRY(set_.check(place));
+  images::PictureReader reader;
+  std::vector<std::byte> bytes;
+  for (uint64_t size_bytes = std::min(kHeaderBytes, place.image->size_bytes);;
+       size_bytes = place.image->size_bytes) {
+    YARD_TRY(patiently([&] { return place.shard->read_front(*place.image, size_bytes, bytes); }));
+    auto info = reader.open(std::span(bytes).first(size_bytes));
+    if (info) return info->size;
+    if (size_bytes == place.image->size_bytes)
+      return std::move(info).error().while_(place.shard->where(place.sample));
+  }
+}
+
+bool SampleReader::is_bad_sample(const Error& error, uint64_t sample_id) {
+  const bool is_data = error.code == Code::kCorrupt || error.code == Code::kInvalidArgument ||
+                       error.code == Code::kExhausted;
+  // A shard that was replaced under us gives kCorrupt too; skipping all of it would hide that.
+  return is_data && set_.is_unchanged(sample_id);
+}
+
+}  // namespace yard::loader

@@ -1,0 +1,61 @@
+// One sample's bytes: found in its shard, read, verified.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <span>
+#include <vector>
+
+#include "base/stop_token.h"
+#include "loader/data_set_internal.h"
+#include "telemetry/counters.h"
+
+namespace yard::loader {
+
+// What a loader's report is made of. Thread-safe.
+struct LoaderMeters {
+  Counter decode_seconds;
+  Counter read_wait_seconds;
+  Counter idle_seconds;
+  Counter read_bytes;
+};
+
+struct EncodedSample {
+  DataSet::Place place;
+  std::vector<std::byte> bytes;  // used again from sample to sample
+  std::span<const std::byte> image;
+  std::span<const std::byte> caption;
+  std::vector<RawMember> members;  // with LoaderOptions::raw, instead of those two
+};
+
+// Thread-safe.
+class SampleReader {
+ public:
+  // All must outlive the reader. `stop` ends the waiting for a store that is away.
+  SampleReader(DataSet& set, const LoaderOptions& options, StopToken stop,
+               CounterRegistry& counters, LoaderMeters& meters);
+
+  // kCorrupt: it lacks a member, or a checksum is wrong; the store's Errors, after
+  // LoaderOptions::store_patience.
+  Status read(uint64_t sample_id, EncodedSample& out);
+  // The size that the picture's header says.
+  Result<images::Size> read_picture_size(uint64_t sample_id);
+  // Whether an Error is the sample's, not the store's.
+  bool is_bad_sample(const Error& error, uint64_t sample_id);
+  const DataSet& set() const { return set_; }
+
+ private:
+  Status read_once(uint64_t sample_id, EncodedSample& out);
+  // Calls `read` until it ends well, or otherwise than for a store that is away.
+  template <typename Read>
+  auto patiently(const Read& read) -> decltype(read());
+
+  DataSet& set_;
+  const LoaderOptions& options_;
+  const StopToken stop_;
+  Counter& read_bytes_;
+  LoaderMeters& meters_;
+  std::atomic<int64_t> last_warning_seconds_ = -1'000'000;
+};
+
+}  // namespace yard::loader
