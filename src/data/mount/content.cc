@@ -12,9 +12,22 @@ namespace {
 // A file of this size is fetched whole by the first read: with its head still below 128 KiB.
 constexpr uint64_t kWholeFileBytes = 124 << 10;
 constexpr uint64_t kPartBytesMin = 128 << 10;
-constexpr uint64_t kPartBytesMax = 8 << 20;
-constexpr uint64_t kPartsOfWindow = 4;
+constexpr uint64_t kPartBytesMax = 4 << 20;
+constexpr uint64_t kPartsOfWindow = 16;
+constexpr uint64_t kFlowBytesMin = 1 << 20;
 constexpr uint64_t kFileAheadBytesMax = 1 << 20;
+
+// A request should flow as long as it waits for its first byte: longer ones would leave the
+// window's bytes to too few connections, shorter ones cost more requests. Where one connection's
+// rate is not known, or is beyond what is left to gain, a share of the window.
+uint64_t part_bytes_of(uint64_t window_bytes, const storage::StoreSpeed& speed) {
+  const double flow =
+      speed.stream_bytes_per_second * std::chrono::duration<double>(speed.latency).count();
+  uint64_t bytes =
+      std::max(window_bytes / kPartsOfWindow, std::min(window_bytes / 4, kFlowBytesMin));
+  if (flow > 0) bytes = std::min(bytes, std::max(static_cast<uint64_t>(flow), kFlowBytesMin));
+  return std::bit_floor(std::clamp(bytes, kPartBytesMin, kPartBytesMax));
+}
 
 // The share of the memory that what nobody waits for may have.
 uint64_t ahead_budget(uint64_t budget_bytes) {
@@ -218,8 +231,7 @@ void Content::extend_window(Handle& handle, const FilePointer& file, uint64_t fr
   if (window_bytes == 0 || file->failure) return;
   const uint64_t file_bytes = file->version.size_bytes;
   const uint64_t end = std::min(file_bytes, from + window_bytes);
-  const uint64_t part_bytes =
-      std::bit_floor(std::clamp(window_bytes / kPartsOfWindow, kPartBytesMin, kPartBytesMax));
+  const uint64_t part_bytes = part_bytes_of(window_bytes, store_.speed());
   uint64_t at = std::max(from, handle.ahead_end);
   while (at < end) {
     // A part at a time, unless it is the file's last.

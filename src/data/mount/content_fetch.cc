@@ -177,8 +177,11 @@ void Content::fail(const PartPointer& part, const Error& error) {
 void Content::complete(const Reads& reads) {
   for (const ReadPointer& read : reads) {
     if (read->is_late) {
+      const auto waited = clock_.now() - read->begun;
       counts_.late_reads.add(1);
-      counts_.wait_seconds.add(std::chrono::duration<double>(clock_.now() - read->begun).count());
+      counts_.wait_seconds.add(std::chrono::duration<double>(waited).count());
+      const std::lock_guard lock(mutex_);
+      read->handle->read_ahead.on_waited(waited);
     }
     if (read->error) {
       read->done(*read->error);

@@ -3,7 +3,7 @@
 namespace yard::mount {
 namespace {
 
-constexpr int kAheadFirst = 16;
+constexpr int kAheadFirst = 32;
 constexpr int kAheadMax = 128;
 
 }  // namespace

@@ -1,11 +1,12 @@
 // ReadAhead: how far beyond a reader's position to fetch, for one open file.
 //
 // Nothing is fetched ahead until a reader has read on from where it was for 128 KiB, or begins the
-// file with a read of that size: a small or random read costs its own bytes. Then the window is
-//  - four times as large whenever the reader had to wait for bytes that came too late, once for
+// file with a read of that size: a small or random read costs its own bytes. Then there is a
+// window, and whenever a whole window was read it is measured again by the reader's own pace,
+// without the time it waited for us: it should hold what the reader takes in four latencies of the
+// store. It becomes at most eight times as large at once, at most twice as small, and
+//  - four times as large as soon as the reader had to wait for bytes that came too late, once for
 //    each window, since what is under way already cannot come sooner;
-//  - smaller, by half at most, whenever a whole window was read without a wait and the reader's own
-//    pace needs less: pace x latency x 4;
 //  - nothing at once after a seek.
 #pragma once
 
@@ -28,8 +29,9 @@ class ReadAhead {
   // window_bytes_max: what the memory allows, now.
   Plan on_read(uint64_t offset, uint64_t size_bytes, uint64_t window_bytes_max,
                std::chrono::microseconds latency, Clock::Monotonic now);
-  // The bytes of that read were late.
+  // The bytes of that read were late, and came so long after it.
   void on_late(uint64_t offset);
+  void on_waited(std::chrono::nanoseconds duration) { waited_ += duration; }
 
   uint64_t window_bytes() const { return window_bytes_; }
 
@@ -45,7 +47,8 @@ class ReadAhead {
   uint64_t grow_at_ = 0;     // a wait before this position was for bytes of an older window
   uint64_t window_end_ = 0;  // of the window whose pace is measured
   uint64_t window_start_ = 0;
-  bool was_late_ = false;  // within it
+  std::chrono::nanoseconds waited_{0};  // within it
+  bool was_late_ = false;
   Clock::Monotonic window_begun_{};
 };
 
