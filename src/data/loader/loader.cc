@@ -82,6 +82,7 @@ class PooledLoader final : public Loader {
   }
 
   Result<Batch> next(const StopToken& stop) override;
+  bool wait_for(std::chrono::milliseconds timeout) override;
   Result<Batch> held_out(int64_t begin, int64_t count) override;
 
   void recycle(PixelBuffer images) override {
@@ -118,6 +119,7 @@ class PooledLoader final : public Loader {
   LoaderState position_after(LoaderState position, uint64_t batch_count) const;
   std::optional<uint64_t> sample_of(uint64_t number) const;
   void note_skipped(int64_t count);
+  void note_wait(Clock::Monotonic begin);
 
   uint64_t share_size() const {
     return uint64_t(options_.global_batch_size) / uint64_t(options_.world_size);
@@ -177,9 +179,12 @@ void PooledLoader::work() {
   }
 }
 
+// After so many batches of our turn.
 LoaderState PooledLoader::position_after(LoaderState position, uint64_t batch_count) const {
-  const uint64_t batch = position.batch + batch_count;
-  return {position.epoch + batch / plan_.batches_per_epoch(), batch % plan_.batches_per_epoch()};
+  const auto turn = uint64_t(options_.turn), turn_count = uint64_t(options_.turn_count);
+  const uint64_t per_epoch = (plan_.batches_per_epoch() - turn + turn_count - 1) / turn_count;
+  const uint64_t number = position.batch / turn_count + batch_count;
+  return {position.epoch + number / per_epoch, number % per_epoch * turn_count + turn};
 }
 
 // Of the samples of this rank, counted from the first position; for the reading ahead.
@@ -354,6 +359,23 @@ Draw PooledLoader::draw(uint64_t epoch, uint64_t sample_id) const {
   return draw;
 }
 
+bool PooledLoader::wait_for(std::chrono::milliseconds timeout) {
+  if (failed_) return true;
+  const auto begin = Clock::real().now();
+  std::unique_lock lock(mutex_);
+  const bool is_ready = batch_changed_.wait_for(
+      lock, timeout, [&] { return !slots_.empty() && slots_.front()->remaining_count == 0; });
+  lock.unlock();
+  note_wait(begin);
+  return is_ready;
+}
+
+void PooledLoader::note_wait(Clock::Monotonic begin) {
+  const double waited = seconds_since(begin);
+  wait_seconds_ += waited;
+  wait_counter_.add(waited);
+}
+
 Result<Batch> PooledLoader::next(const StopToken& stop) {
   if (failed_) return *failed_;
   const auto begin = Clock::real().now();
@@ -367,9 +389,7 @@ Result<Batch> PooledLoader::next(const StopToken& stop) {
   slots_.pop_front();
   lock.unlock();
   work_changed_.notify_all();
-  const double waited = seconds_since(begin);
-  wait_seconds_ += waited;
-  wait_counter_.add(waited);
+  note_wait(begin);
   note_skipped(slot->skipped_count);
   if (slot->failed) {
     failed_ = std::move(slot->failed->second);
@@ -440,8 +460,16 @@ Result<std::unique_ptr<Loader>> Loader::open(storage::ObjectStore& store,
     return Error{Code::kInvalidArgument,
                  fmt::format("epoch {}, batch {} is no place in a data set of {} batches",
                              start.epoch, start.batch, plan.batches_per_epoch())};
+  const auto turn = uint64_t(options.turn);
+  if (turn >= plan.batches_per_epoch())
+    return Error{Code::kInvalidArgument,
+                 fmt::format("no batch of an epoch of {} is of turn {} of {}",
+                             plan.batches_per_epoch(), turn, options.turn_count)};
   const bool at_end = start.batch == plan.batches_per_epoch();
-  const LoaderState from = at_end ? LoaderState{start.epoch + 1, 0} : start;
+  const LoaderState from = at_end ? LoaderState{start.epoch + 1, turn} : start;
+  if (from.batch % uint64_t(options.turn_count) != turn)
+    return Error{Code::kInvalidArgument, fmt::format("batch {} is not of turn {} of {}", from.batch,
+                                                     turn, options.turn_count)};
   return std::unique_ptr<Loader>(std::make_unique<PooledLoader>(
       options, std::move(set), std::move(plan), from, std::move(quarantine), counters));
 }

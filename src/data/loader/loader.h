@@ -50,10 +50,15 @@ struct LoaderOptions {
   std::vector<SourceOptions> sources;  // instead of `shards`: mixed by weight
   ShardMode mode = ShardMode::kGlobal;
   uint64_t seed = 0;
+  bool shuffle = true;  // false: every epoch in the order of the shards
   int rank = 0;
   int world_size = 1;
   int64_t global_batch_size = 64;  // a multiple of world_size
   shards::EndPolicy ends = shards::EndPolicy::kDrop;
+  // Of several loaders of one rank that take turns: this one gives the batches of each epoch whose
+  // number is `turn` modulo `turn_count`.
+  int turn = 0;
+  int turn_count = 1;
 
   int image_size = 64;  // output side, pixels
   // Instead of image_size: each batch is of one of these sizes, and each picture goes to the one
@@ -142,9 +147,9 @@ class Loader {
  public:
   // Reads the shards' indexes (made on the fly when a shard has none), starts at `start`. `store`
   // and `counters` must outlive the loader. kInvalidArgument: no samples, a batch larger than the
-  // data set or not a multiple of the world size, options out of range, a start past the epoch;
-  // with kFail also a sample without picture or caption, by name. kCorrupt: a damaged index or
-  // shard.
+  // data set or not a multiple of the world size, options out of range, a start past the epoch, or
+  // one of another turn; with kFail also a sample without picture or caption, by name. kCorrupt: a
+  // damaged index or shard.
   static Result<std::unique_ptr<Loader>> open(storage::ObjectStore& store,
                                               const LoaderOptions& options,
                                               const LoaderState& start, CounterRegistry& counters);
@@ -154,6 +159,9 @@ class Loader {
   // and sample, and come where their batch would have; after one, next() gives it again.
   // kCancelled, within 50 ms of `stop`, loses nothing: the next call goes on.
   virtual Result<Batch> next(const StopToken& stop) = 0;
+  // Waits for the next batch at most so long; true: next() would not wait. For a caller with other
+  // things to look at meanwhile. It counts as waiting of next().
+  virtual bool wait_for(std::chrono::milliseconds timeout) = 0;
   // Optional: gives the memory of a batch's images back, for a batch to come.
   virtual void recycle(PixelBuffer images) = 0;
   // The held-out samples [begin, begin + count), the same for any seed, epoch, rank and world size,

@@ -442,5 +442,66 @@ TEST(LoaderReportTest, SaysInOneLineWhatBounds) {
   EXPECT_TRUE(report.to_string().starts_with("the consumer bounds"));
 }
 
+// ---- turns, order, waiting
+
+TEST_F(LoaderTest, LoadersThatTakeTurnsGiveTheStreamOfOne) {
+  make_shards(50);  // 8 batches of 6 an epoch
+  const auto expected = batches(*open(), 24);
+  for (const int count : {2, 3, 8}) {
+    options_.turn_count = count;
+    std::vector<std::unique_ptr<Loader>> loaders;
+    for (options_.turn = 0; options_.turn < count; ++options_.turn)
+      loaders.push_back(open({0, uint64_t(options_.turn)}));
+    for (const Batch& batch : expected) {
+      const auto got = batches(*loaders[batch.position.batch % uint64_t(count)], 1);
+      expect_equal(got[0], batch);
+    }
+  }
+}
+
+TEST_F(LoaderTest, AnotherTurnsBatchAndATurnWithoutBatchesAreRefused) {
+  make_shards(50);
+  options_.turn_count = 3;
+  options_.turn = 1;
+  EXPECT_TRUE(open({0, 4}));
+  EXPECT_TRUE(open({0, 8}));  // the end of the epoch
+  EXPECT_FALSE(Loader::open(store_, options_, {0, 3}, counters_));
+  EXPECT_NE(open_error().message.find("batch 0 is not of turn 1 of 3"), std::string::npos);
+  options_.turn_count = 9;
+  options_.turn = 8;
+  EXPECT_NE(open_error().message.find("no batch of an epoch of 8"), std::string::npos);
+  options_.turn = 9;
+  EXPECT_NE(open_error().message.find("no turn 9 of 9"), std::string::npos);
+}
+
+TEST_F(LoaderTest, WithoutShuffleTheOrderIsThatOfTheShards) {
+  make_shards(50);
+  options_.shuffle = false;
+  const auto got = batches(*open(), 10);
+  for (uint64_t i = 0; i < 60; ++i)
+    EXPECT_EQ(got[i / 6].sample_ids[i % 6], i < 48 ? i : i - 48);  // a second epoch, the same
+}
+
+TEST_F(LoaderTest, WaitingIsBoundedAndLosesNothing) {
+  make_shards(50);
+  const auto expected = batches(*open(), 4);
+  std::atomic<bool> is_closed = true;
+  FaultyStore slow(store_, [&](const Call& call) -> Status {
+    if (is_sample_read(call)) is_closed.wait(true);
+    return Ok{};
+  });
+  auto loader = Loader::open(slow, options_, {}, counters_);
+  ASSERT_TRUE(loader);
+  EXPECT_FALSE((*loader)->wait_for(std::chrono::milliseconds(1)));
+  EXPECT_GT((*loader)->wait_seconds(), 0);
+  is_closed = false;
+  is_closed.notify_all();
+  for (const Batch& batch : expected) {
+    while (!(*loader)->wait_for(std::chrono::seconds(60))) {
+    }
+    expect_equal(*(*loader)->next({}), batch);
+  }
+}
+
 }  // namespace
 }  // namespace yard::loader

@@ -80,6 +80,8 @@ Status check_options(const LoaderOptions& o) {
     return invalid(o.shards.empty() ? "no shards were given" : "shards and sources were given");
   if (o.world_size < 1 || o.rank < 0 || o.rank >= o.world_size)
     return invalid(fmt::format("rank {} is not in a world of {}", o.rank, o.world_size));
+  if (o.turn_count < 1 || o.turn < 0 || o.turn >= o.turn_count)
+    return invalid(fmt::format("there is no turn {} of {}", o.turn, o.turn_count));
   if (o.global_batch_size < 1 || o.global_batch_size % o.world_size != 0)
     return invalid(fmt::format("a global batch of {} samples cannot be shared evenly by {} ranks",
                                o.global_batch_size, o.world_size));
@@ -105,6 +107,7 @@ Result<shards::SamplePlanOptions> plan_options_of(DataSet& set, const LoaderOpti
                                                   CounterRegistry& counters) {
   shards::SamplePlanOptions plan;
   plan.seed = options.seed;
+  plan.shuffle = options.shuffle;
   plan.sample_count = set.sample_count();
   plan.held_out_count = uint64_t(options.held_out_count);
   plan.global_batch_size = uint64_t(options.global_batch_size);

@@ -217,8 +217,8 @@ SamplePlan::Spot SamplePlan::locate_in(const Source& source, uint64_t epoch, uin
                                        uint64_t i) const {
   const uint64_t batch_size = options_.global_batch_size;
   if (options_.buckets.empty()) return {&source.groups[0], epoch, batch * batch_size + i};
-  const uint64_t shuffled =
-      RandomPermutation(source.batch_ends.back(), source.seed, kBatchStream | epoch).permute(batch);
+  const RandomPermutation order(source.batch_ends.back(), source.seed, kBatchStream | epoch);
+  const uint64_t shuffled = options_.shuffle ? order.permute(batch) : batch;
   const auto after = std::ranges::upper_bound(source.batch_ends, shuffled);
   const Group& group = source.groups[size_t(after - source.batch_ends.begin())];
   const uint64_t in_group = shuffled - (*after - group.batch_count);
@@ -243,7 +243,8 @@ SamplePlan::Place SamplePlan::at(uint64_t epoch, uint64_t batch, uint64_t i,
   const Spot spot = locate(epoch, batch, i);
   const Group& group = *spot.group;
   const uint64_t count = group.shuffle.count;
-  const uint64_t in_group = group.shuffle.at(spot.epoch, (spot.position + attempt) % count);
+  const uint64_t position = (spot.position + attempt) % count;
+  const uint64_t in_group = options_.shuffle ? group.shuffle.at(spot.epoch, position) : position;
   const uint64_t number = group.numbers.empty() ? group.first + in_group : group.numbers[in_group];
   return {sample_of(number), options_.ends == EndPolicy::kPad && spot.position >= count};
 }
@@ -254,7 +255,7 @@ uint32_t SamplePlan::bucket(uint64_t epoch, uint64_t batch) const {
 
 uint64_t SamplePlan::sample_at(uint64_t epoch, uint64_t position) const {
   YARD_CHECK(sources_.size() == 1 && options_.buckets.empty());
-  return sample_of(sources_[0].groups[0].shuffle.at(epoch, position));
+  return sample_of(options_.shuffle ? sources_[0].groups[0].shuffle.at(epoch, position) : position);
 }
 
 SamplePlan::Share SamplePlan::share(uint64_t batch, uint64_t rank, uint64_t world_size) const {

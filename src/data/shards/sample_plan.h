@@ -43,6 +43,7 @@ struct SamplePlanOptions {
   uint64_t global_batch_size = 1;
   uint64_t block_size = 256;      // samples read in sequence
   uint64_t window_size = 16'384;  // samples; a multiple of block_size
+  bool shuffle = true;            // false: every epoch in the order of the data set
   EndPolicy ends = EndPolicy::kDrop;
   // The bucket of each sample; empty: all in one. kLeftOut: never used, not even held out.
   std::vector<uint32_t> buckets;

@@ -346,5 +346,24 @@ TEST(SamplePlanTest, ImpossibleSizesAreRefused) {
   EXPECT_TRUE(SamplePlan::create({.sample_count = 10, .global_batch_size = 10}));
 }
 
+TEST(SamplePlanTest, WithoutShuffleEveryEpochIsTheDataSetInOrder) {
+  const SamplePlan plan = plan_of({.seed = 3,
+                                   .sample_count = 50'000,
+                                   .held_out_count = 2,
+                                   .global_batch_size = 4,
+                                   .shuffle = false});
+  const auto epoch = epoch_of(plan, 7);
+  EXPECT_TRUE(std::ranges::is_sorted(epoch));
+  EXPECT_EQ(plan.at(7, 2, 1).sample, epoch[9]);
+  // Of buckets, one after the other.
+  std::vector<uint32_t> buckets;
+  for (uint32_t i = 0; i < 8; ++i) buckets.push_back(i % 2);
+  const SamplePlan two = plan_of(
+      {.sample_count = 8, .global_batch_size = 2, .shuffle = false, .buckets = std::move(buckets)});
+  std::vector<uint64_t> samples;
+  for (uint64_t i = 0; i < 8; ++i) samples.push_back(two.at(1, i / 2, i % 2).sample);
+  EXPECT_EQ(samples, (std::vector<uint64_t>{0, 2, 4, 6, 1, 3, 5, 7}));
+}
+
 }  // namespace
 }  // namespace yard::shards
