@@ -72,6 +72,7 @@ Status write_stats(const MountCommand& command, const mount::Mount& mount) {
   Json json = Json::object();
   for (const auto& [name, value] : mount.counters().snapshot()) json[name] = value;
   json["mount_memory_bytes"] = mount.memory_used_bytes();
+  json["mount_held_names"] = mount.held_name_count();
   return write_file_atomic(command.stats, json.dump() + "\n");
 }
 

@@ -103,7 +103,8 @@ void FuseFiles::read_directory(fuse_req_t request, const OpenDirectoryPointer& o
       if (!plus) return buffer.add(name, stat_of(shown), at + 1);
       fuse_entry_param param = {};
       param.attr = stat_of(shown);
-      if (entry != nullptr) {
+      // An entry without a number is only a name: the kernel asks for it when somebody wants it.
+      if (entry != nullptr && inodes_.count() < options_.inode_count_max) {
         const auto known = entry_of(directory.inode, {*entry, directory.page->expires});
         if (known) param = *known;
       }

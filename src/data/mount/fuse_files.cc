@@ -16,7 +16,8 @@ constexpr double kAttributeSeconds = 24 * 3600;
 constexpr uint32_t kReadBytesMax = 1 << 20;
 constexpr uint16_t kRequestsAtOnce = 512;
 constexpr size_t kNameBytesMax = 1024;
-constexpr size_t kTrimAtOnce = 1000;
+constexpr size_t kTrimAtOnce = 100;
+constexpr std::chrono::milliseconds kHeldBackMax{5};
 constexpr uint32_t kBlockBytes = 4096;
 
 timespec time_of(std::chrono::system_clock::time_point time) {
@@ -147,15 +148,28 @@ void FuseFiles::op_lookup(fuse_req_t request, fuse_ino_t parent, const char* nam
             });
 }
 
-// Asks the kernel to forget names that it has not asked for in a long time.
+// Asks the kernel to forget names that it has not asked for in a long time. It does that more
+// slowly than it can ask for names; so who has just been answered is held back a little when there
+// are far too many.
 void FuseFiles::trim_inodes() {
-  if (inodes_.count() <= options_.inode_count_max || is_trimming_.exchange(true)) return;
-  push(FetchQueue::Urgency::kAwaited, [this] {
-    const size_t wanted = options_.inode_count_max - options_.inode_count_max / 10;
+  const size_t count = inodes_.count();
+  if (count <= options_.inode_count_max) return;
+  if (!is_trimming_.exchange(true)) push(FetchQueue::Urgency::kAwaited, [this] { trim(); });
+  if (count <= 2 * options_.inode_count_max) return;
+  std::unique_lock lock(trim_mutex_);
+  trimmed_.wait_for(lock, kHeldBackMax);
+}
+
+void FuseFiles::trim() {
+  const size_t wanted = options_.inode_count_max - options_.inode_count_max / 10;
+  size_t before = SIZE_MAX;
+  for (size_t count = inodes_.count(); count > wanted && count < before; count = inodes_.count()) {
+    before = count;
     for (const Inodes::Name& name : inodes_.oldest(wanted, kTrimAtOnce))
       server_->invalidate(name.parent, name.name);
-    is_trimming_ = false;
-  });
+    trimmed_.notify_all();
+  }
+  is_trimming_ = false;
 }
 
 void FuseFiles::op_forget(fuse_req_t request, fuse_ino_t inode, uint64_t count) {

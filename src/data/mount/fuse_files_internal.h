@@ -2,6 +2,7 @@
 // libfuse.
 #pragma once
 
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -67,6 +68,7 @@ class FuseFiles {
   std::optional<fuse_entry_param> entry_of(uint64_t parent, const Listing::Found& found);
   void reply_entry(fuse_req_t request, uint64_t parent, const Listing::Found& found);
   void trim_inodes();
+  void trim();
 
   void open_file(fuse_req_t request, uint64_t inode, const Inodes::File& file, fuse_file_info info);
   bool open_backed(fuse_req_t request, uint64_t inode, const ObjectVersion& version,
@@ -94,6 +96,8 @@ class FuseFiles {
   Counter& passthrough_count_;
   FuseServer* server_ = nullptr;
   std::atomic<bool> is_trimming_ = false;
+  std::mutex trim_mutex_;
+  std::condition_variable trimmed_;
 
   std::mutex mutex_;
   std::unordered_set<OpenFile*> open_files_;

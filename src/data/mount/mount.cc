@@ -196,6 +196,10 @@ uint64_t Mount::memory_used_bytes() const {
   return impl_->memory->used_bytes();
 }
 
+uint64_t Mount::held_name_count() const {
+  return impl_->inodes->count();
+}
+
 bool Mount::has_passthrough() const {
   return impl_->server && impl_->server->has_passthrough();
 }

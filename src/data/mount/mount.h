@@ -61,7 +61,8 @@ class Mount {
 
   const CounterRegistry& counters() const;  // mount_... of metric_names.h
   uint64_t memory_used_bytes() const;
-  bool has_passthrough() const;  // the kernel has it and lets us
+  uint64_t held_name_count() const;  // names that the kernel remembers
+  bool has_passthrough() const;      // the kernel has it and lets us
 
  private:
   struct Impl;
