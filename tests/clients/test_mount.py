@@ -1,6 +1,8 @@
 """`yard mount`: what a program that reads files sees. Each promise of docs/SEMANTICS.md has its test."""
 
+import ctypes
 import errno
+import fcntl
 import filecmp
 import mmap
 import os
@@ -14,7 +16,7 @@ import pytest
 
 from mounting import is_mounted, mounted, why_not
 from s3_servers import wait_until
-from served import BIN, WAIT_SECONDS, served
+from served import BIN, ROOT, WAIT_SECONDS, served
 
 MIB = 1 << 20
 NO_MOUNT = why_not()
@@ -130,6 +132,48 @@ def test_reads_anywhere_by_any_call_are_the_bytes(tree):
             assert mapped[7 * MIB:7 * MIB + 100] == whole[7 * MIB:7 * MIB + 100]
     finally:
         os.close(fd)
+
+
+def test_files_are_sent_and_locked_as_local_ones(tree, tmp_path):
+    name = "deep/er/and deeper/large"
+    with open(tree.path / name, "rb") as file, open(tmp_path / "copy", "wb") as copy:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with open(tree.path / name, "rb") as other:
+            assert errno_of(fcntl.flock, other, fcntl.LOCK_EX | fcntl.LOCK_NB) == errno.EWOULDBLOCK
+        offset = 0
+        while sent := os.sendfile(copy.fileno(), file.fileno(), offset, 1 << 30):
+            offset += sent
+    assert filecmp.cmp(tree.path / name, tmp_path / "copy", shallow=False)
+    assert errno_of(os.listxattr, tree.path / name) == errno.EOPNOTSUPP
+
+
+class DirectoryEntry(ctypes.Structure):
+    """struct dirent of glibc on 64 bits."""
+    _fields_ = [("inode", ctypes.c_uint64), ("offset", ctypes.c_int64), ("size", ctypes.c_uint16),
+                ("kind", ctypes.c_uint8), ("name", ctypes.c_char * 256)]
+
+
+def test_places_in_a_directory_are_kept_and_it_can_be_read_again(store, at):
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.opendir.restype = ctypes.c_void_p
+    libc.readdir.restype = ctypes.POINTER(DirectoryEntry)
+    libc.telldir.restype = ctypes.c_long
+    with mounted(at, "s3://bucket/many", store.environment()) as mount:
+        directory = ctypes.c_void_p(libc.opendir(str(mount.path).encode()))
+
+        def names(count):
+            return [libc.readdir(directory).contents.name.decode() for _ in range(count)]
+
+        assert names(1502)[2:] == [f"{number:05}.bin" for number in range(1500)]
+        place = ctypes.c_long(libc.telldir(directory))
+        assert names(900)[-1] == "02399.bin"
+        libc.seekdir(directory, place)
+        assert names(2) == ["01500.bin", "01501.bin"]
+        libc.rewinddir(directory)
+        assert names(3) == [".", "..", "00000.bin"]
+        libc.seekdir(directory, place)
+        assert names(1) == ["01500.bin"]
+        libc.closedir(directory)
 
 
 def test_many_threads_read_one_file(tree):
@@ -377,3 +421,39 @@ def test_many_names_take_little_memory(tmp_path, at):
         assert len(os.listdir(mount.path)) == 20_000
         assert sum(entry.stat().st_size for entry in os.scandir(mount.path)) == 0
         assert resident_kib() - before < 40 << 10
+
+
+def examples_of(page):
+    """(command, what it prints) of the lines that begin with a prompt, and those behind them."""
+    found = []
+    for line in page.splitlines():
+        if line.startswith("    $ "):
+            found.append((line[6:], []))
+        elif found and line.startswith("    ") and found[-1][1] is not None:
+            found[-1][1].append(line[4:])
+        elif found:
+            break
+    return [(command, "\n".join(printed)) for command, printed in found]
+
+
+def test_the_examples_of_the_page_about_mounts(tmp_path):
+    train = tmp_path / "served" / "pictures" / "train"
+    (train / "captions").mkdir(parents=True)
+    (train / "cat.txt").write_text("a cat\n")
+    (train / "dog.txt").write_text("a dog\n")
+    (train / "captions" / "1.txt").write_text("a caption\n")
+    data = tmp_path / "data"
+    data.mkdir()
+    examples = examples_of((ROOT / "docs" / "mount.md").read_text())
+    assert len(examples) >= 6
+    with served(tmp_path / "served") as gateway:
+        env = {**gateway.environment(), "PATH": f"{BIN}:{os.environ['PATH']}", "LC_ALL": "C"}
+        try:
+            for command, printed in examples:
+                done = subprocess.run(command.replace("/data", str(data)), shell=True, env=env,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                      timeout=WAIT_SECONDS, check=False)
+                assert done.stdout.strip() == printed.replace("/data", str(data)), command
+        finally:
+            subprocess.run([BIN / "yard", "unmount", "--lazy", data], check=False,
+                           stderr=subprocess.DEVNULL, timeout=WAIT_SECONDS)
