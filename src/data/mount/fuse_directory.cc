@@ -19,11 +19,23 @@ void FuseFiles::op_opendir(fuse_req_t request, fuse_ino_t inode, fuse_file_info*
   (*held)->key = *std::move(key);
   info->fh = reinterpret_cast<uint64_t>(held.get());
   OpenDirectoryPointer* const raw = held.release();
-  if (fuse_reply_open(request, info) != 0) delete raw;
+  {
+    const std::lock_guard lock(self.mutex_);
+    self.open_directories_.insert(raw);
+  }
+  if (fuse_reply_open(request, info) != 0) self.let_go(raw);
+}
+
+void FuseFiles::let_go(OpenDirectoryPointer* directory) {
+  {
+    const std::lock_guard lock(mutex_);
+    open_directories_.erase(directory);
+  }
+  delete directory;
 }
 
 void FuseFiles::op_releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* info) {
-  delete reinterpret_cast<OpenDirectoryPointer*>(info->fh);
+  of(request).let_go(reinterpret_cast<OpenDirectoryPointer*>(info->fh));
   fuse_reply_err(request, 0);
 }
 

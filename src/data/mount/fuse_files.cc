@@ -61,6 +61,7 @@ FuseFiles::~FuseFiles() {
     content_.close(file->handle);
     delete file;
   }
+  for (OpenDirectoryPointer* directory : open_directories_) delete directory;
 }
 
 const fuse_lowlevel_ops& FuseFiles::operations() {

@@ -74,6 +74,7 @@ class FuseFiles {
   bool open_backed(fuse_req_t request, uint64_t inode, const ObjectVersion& version,
                    std::unique_ptr<OpenFile>& file);
   void let_go(OpenFile& file);
+  void let_go(OpenDirectoryPointer* directory);
   void note_walk(const Inodes::File& file);
   void fetch_walk(const Inodes::File& file, Walk& walk, const Listing::Position& position,
                   const WalkPlan& plan);
@@ -101,6 +102,7 @@ class FuseFiles {
 
   std::mutex mutex_;
   std::unordered_set<OpenFile*> open_files_;
+  std::unordered_set<OpenDirectoryPointer*> open_directories_;
   std::map<std::string, Walk> walks_;            // by directory
   std::unordered_map<uint64_t, Backed> backed_;  // by inode
 };

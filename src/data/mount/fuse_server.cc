@@ -213,14 +213,20 @@ void FuseServer::run() {
   if (fuse_session_exited(session_)) ended_.request();
 }
 
+// The kernel may hold an invalidation up until a request is answered, which needs the threads.
 void FuseServer::stop() {
+  {
+    const std::lock_guard lock(invalidate_mutex_);
+    is_closing_ = true;
+  }
   stop_.request();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
 void FuseServer::invalidate(uint64_t parent, const std::string& name) {
-  fuse_lowlevel_notify_inval_entry(session_, parent, name.c_str(), name.size());
+  const std::lock_guard lock(invalidate_mutex_);
+  if (!is_closing_) fuse_lowlevel_notify_inval_entry(session_, parent, name.c_str(), name.size());
 }
 
 // ---- passthrough

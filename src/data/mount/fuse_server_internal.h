@@ -90,6 +90,8 @@ class FuseServer {
   std::atomic<bool> has_passthrough_ = false;
   StopSource stop_;
   StopSource ended_;
+  std::mutex invalidate_mutex_;
+  bool is_closing_ = false;
   std::mutex pending_mutex_;
   std::unordered_map<fuse_req_t, std::weak_ptr<Pending>> pending_;
   std::vector<std::thread> threads_;
