@@ -15,6 +15,7 @@ import threading
 import pytest
 
 from mounting import is_mounted, mounted, why_not
+import s3_servers
 from s3_servers import wait_until
 from served import BIN, ROOT, WAIT_SECONDS, served
 
@@ -397,6 +398,30 @@ def test_a_cached_file_is_read_by_the_kernel_itself(store, tmp_path):
         assert mount.stats("mount_passthrough_opens") == 2
         assert mount.stats("mount_reads") == 0
         assert mount.stats("mount_fetched_bytes") == 0
+
+
+@pytest.mark.parametrize("name", ["rclone", "moto"])
+def test_the_buckets_of_other_servers(name, tmp_path, at):
+    (tmp_path / "server").mkdir()
+    with getattr(s3_servers, name)(tmp_path / "server") as server:
+        client = server.client()
+        files = {"a": 0, "dir/b": 100_000, "dir/sub/c": 5 * MIB, "dir/sub-2": 7}
+        for key, size in files.items():
+            client.put_object(Bucket="bucket", Key=key, Body=content_of(key, size))
+        with mounted(at, "s3://bucket", server.environment(), "--ttl", "1h") as mount:
+            found = {str(path.relative_to(at)) for path in at.rglob("*") if path.is_file()}
+            assert found == set(files)
+            for key, size in files.items():
+                assert (at / key).read_bytes() == content_of(key, size)
+            client.put_object(Bucket="bucket", Key="dir/new", Body=content_of("old", 9 * MIB))
+            with mounted(tmp_path / "second", "s3://bucket", server.environment()) as second:
+                with open(second.path / "dir" / "new", "rb", buffering=0) as file:
+                    assert file.read(10) == content_of("old", 9 * MIB)[:10]
+                    client.put_object(Bucket="bucket", Key="dir/new", Body=content_of("new", 9 * MIB))
+                    assert errno_of(os.pread, file.fileno(), 10, 8 * MIB) == errno.EIO
+                wait_until(lambda: (second.path / "dir" / "new").read_bytes()
+                           == content_of("new", 9 * MIB), "still old")
+            assert mount.stop() == 0
 
 
 def test_a_folder_can_be_mounted_too(tmp_path, at):

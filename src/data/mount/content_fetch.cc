@@ -200,6 +200,11 @@ void Content::complete(const Reads& reads) {
       if (is_whole && part.served_bytes >= part.size_bytes) erase(piece.part);  // the kernel has it
     }
     read->pieces.clear();
+    const FilePointer& file = read->handle->file;
+    if (file->open_count == 0) {  // closed while it was read
+      abandon(*file, nullptr);
+      drop_if_idle(file);
+    }
   }
   if (!reads.empty()) serve_starved();
 }

@@ -233,6 +233,17 @@ TEST_F(ContentTest, ASeekDropsWhatWasFetchedAhead) {
   EXPECT_EQ(memory->used_bytes(), 0U);
 }
 
+TEST_F(ContentTest, AFileClosedWhileItIsReadLeavesNothing) {
+  const auto handle = content->open(put("a", 120 * kKib));
+  store.set_open(false);
+  auto answer = start(handle, 0, 4 * kKib);  // of a file that is fetched whole
+  content->close(handle);
+  store.set_open(true);
+  EXPECT_TRUE(answer.get());
+  queue.emplace(16);  // has run all that was under way
+  EXPECT_EQ(memory->used_bytes(), 0U);
+}
+
 TEST_F(ContentTest, ManyReadersOfOneByteRangeCostOneRequest) {
   const auto version = put("a", 100 * kKib);
   store.set_open(false);
