@@ -1,52 +1,125 @@
-// Samples per second of the loader:
-//   loader_bench SHARDS_DIR [SIZE [BATCH [THREADS [BATCHES]]]]
-// prints "ours <samples per second>": batches of SIZE px, normalised floats, after a warm-up.
+// Samples per second of the loader over the shards under a folder or s3:// URL:
+//   loader_bench URL [--size 256] [--batch 32] [--threads 2] [--batches 60] [--full] [--raw]
+//                    [--read-ahead BYTES] [--rate SAMPLES_PER_SECOND]
+// --full: no DCT scaling; --raw: members as they are; --rate: the consumer takes no more than that.
+// Prints "rate R wait W memory M": samples per second after a warm-up, the share of that time in
+// which the consumer waited, and the peak memory of the process in MiB; then the loader's own
+// words.
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
+#include <thread>
 
 #include "loader/loader.h"
+#include "storage/location.h"
 
 namespace {
 
+using namespace yard;
+
 constexpr int kWarmUpBatches = 6;
 
-yard::Result<double> measure(const std::string& dir, int size, int batch_size, int threads,
-                             int batches) {
-  using namespace yard;
-  YARD_ASSIGN(const storage::Location shards, storage::open_directory(dir));
-  YARD_ASSIGN(const auto objects, storage::list_all(*shards.store, ""));
-  loader::LoaderOptions options{.global_batch_size = batch_size, .image_size = size};
-  options.thread_count = threads;
+struct Flags {
+  std::string url;
+  loader::LoaderOptions loader{.global_batch_size = 32, .image_size = 256};
+  int batches = 60;
+  double rate = 0;
+};
+
+storage::Environment environment() {
+  storage::Environment variables;
+  for (char** each = environ; *each != nullptr; ++each) {
+    const std::string_view text(*each);
+    const size_t equals = text.find('=');
+    if (equals != text.npos) variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+std::optional<Flags> parse(int argc, char** argv) {
+  Flags flags;
+  flags.loader.thread_count = 2;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const auto value = [&] { return i + 1 < argc ? std::atof(argv[++i]) : 0; };
+    if (name == "--size")
+      flags.loader.image_size = int(value());
+    else if (name == "--batch")
+      flags.loader.global_batch_size = int64_t(value());
+    else if (name == "--threads")
+      flags.loader.thread_count = int(value());
+    else if (name == "--batches")
+      flags.batches = int(value());
+    else if (name == "--read-ahead")
+      flags.loader.read_ahead_bytes_max = uint64_t(value());
+    else if (name == "--rate")
+      flags.rate = value();
+    else if (name == "--full")
+      flags.loader.render.dct_scaling = false;
+    else if (name == "--raw")
+      flags.loader.raw = true;
+    else if (flags.url.empty() && !name.starts_with("--"))
+      flags.url = name;
+    else
+      return std::nullopt;
+  }
+  if (flags.url.empty()) return std::nullopt;
+  return flags;
+}
+
+Status measure(Flags flags) {
+  YARD_ASSIGN(const auto shards, storage::open_location(flags.url, {.environment = environment()}));
+  std::string prefix = shards.key;
+  if (!prefix.empty() && !prefix.ends_with('/')) prefix += '/';
+  YARD_ASSIGN(const auto objects, storage::list_all(*shards.store, prefix));
   for (const auto& object : objects)
-    if (object.key.ends_with(".tar")) options.shards.push_back(object.key);
+    if (object.key.ends_with(".tar")) flags.loader.shards.push_back(object.key);
   CounterRegistry counters;
-  YARD_ASSIGN(const auto loader, loader::Loader::open(*shards.store, options, {}, counters));
-  auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < kWarmUpBatches + batches; ++i) {
-    if (i == kWarmUpBatches) begin = std::chrono::steady_clock::now();
+  YARD_ASSIGN(const auto loader, loader::Loader::open(*shards.store, flags.loader, {}, counters));
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  auto begin = now();
+  double waited_before = 0;
+  for (int i = 0; i < kWarmUpBatches + flags.batches; ++i) {
+    if (i == kWarmUpBatches) {
+      begin = now();
+      waited_before = loader->wait_seconds();
+    }
     YARD_ASSIGN(loader::Batch batch, loader->next({}));
     loader->recycle(std::move(batch.images));
+    if (flags.rate > 0 && i >= kWarmUpBatches)
+      std::this_thread::sleep_until(
+          begin +
+          std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(
+              double(i + 1 - kWarmUpBatches) * double(batch.size) / flags.rate)));
   }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  return batches * batch_size / took.count();
+  const double seconds = std::chrono::duration<double>(now() - begin).count();
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  fmt::print("rate {:.1f} wait {:.4f} memory {}\n",
+             double(flags.batches * flags.loader.global_batch_size) / seconds,
+             (loader->wait_seconds() - waited_before) / seconds, usage.ru_maxrss / 1024);
+  fmt::print("{}\n", loader->report().to_string());
+  return Ok{};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto number = [&](int i, int fallback) { return argc > i ? std::atoi(argv[i]) : fallback; };
-  if (argc < 2) {
-    fmt::print(stderr, "usage: loader_bench SHARDS_DIR [SIZE [BATCH [THREADS [BATCHES]]]]\n");
+  const auto flags = parse(argc, argv);
+  if (!flags) {
+    fmt::print(
+        stderr,
+        "usage: loader_bench URL [--size N] [--batch N] [--threads N] [--batches N] [--full] "
+        "[--raw] [--read-ahead BYTES] [--rate N]\n");
     return 2;
   }
-  const auto rate = measure(argv[1], number(2, 256), number(3, 32), number(4, 2), number(5, 60));
-  if (!rate) {
-    fmt::print(stderr, "loader_bench: {}\n", rate.error().message);
-    return 1;
-  }
-  fmt::print("ours {:.1f}\n", *rate);
-  return 0;
+  const auto measured = measure(*flags);
+  if (measured) return 0;
+  fmt::print(stderr, "loader_bench: {}\n", measured.error().message);
+  return 1;
 }

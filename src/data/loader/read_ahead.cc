@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kTransfersFirst = 32;
 constexpr int kTransfersMax = 256;
-constexpr uint64_t kEntriesMax = 8192;
+constexpr uint64_t kAheadFirst = 64;
+constexpr uint64_t kAheadMax = 16'384;
 // What a sample is taken for until some were fetched.
 constexpr uint64_t kSampleBytesUnmeasured = 256 << 10;
 
@@ -17,6 +18,7 @@ ReadAhead::ReadAhead(SampleReader& reader, SampleAt sample_at, uint64_t bytes_ma
     : reader_(reader),
       sample_at_(std::move(sample_at)),
       bytes_max_(bytes_max),
+      ahead_(kAheadFirst),
       pool_({.transfer_count_first = kTransfersFirst, .transfer_count_max = kTransfersMax}) {
   const std::lock_guard lock(mutex_);
   start_more();
@@ -31,7 +33,7 @@ ReadAhead::~ReadAhead() {
 void ReadAhead::start_more() {
   const uint64_t guess =
       finished_count_ > 0 ? finished_bytes_ / finished_count_ : kSampleBytesUnmeasured;
-  while (next_ < wanted_end_ || (entries_.size() < kEntriesMax && bytes_ + guess <= bytes_max_)) {
+  while (next_ < wanted_end_ || (next_ < wanted_end_ + ahead_ && bytes_ + guess <= bytes_max_)) {
     const uint64_t number = next_++;
     entries_[number].bytes = guess;
     bytes_ += guess;
@@ -72,6 +74,14 @@ Result<uint64_t> ReadAhead::fetch(uint64_t number) {
 Result<std::optional<EncodedSample>> ReadAhead::take(uint64_t number) {
   std::unique_lock lock(mutex_);
   wanted_end_ = std::max(wanted_end_, number + 1);
+  const auto begun = entries_.find(number);
+  const bool is_late = begun == entries_.end() || !begun->second.result;
+  // The first ones are late in any case.
+  if (is_late && taken_since_growth_ > ahead_ / 2) {
+    ahead_ = std::min(ahead_ * 2, kAheadMax);
+    taken_since_growth_ = 0;
+  }
+  ++taken_since_growth_;
   start_more();
   const auto found = entries_.find(number);
   YARD_CHECK(found != entries_.end());  // else it was taken before

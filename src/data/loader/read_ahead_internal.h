@@ -1,5 +1,9 @@
 // ReadAhead: the samples that a loader will want next, fetched from a remote store by many requests
 // at once before they are wanted, within a budget of bytes.
+//
+// How far it reads ahead is found: 64 samples at first, twice as many whenever one was wanted that
+// was not there yet (once per such stretch). So it does not take the CPU from the decoding to fetch
+// what is not needed for long, and a store that stalls once is better prepared for.
 #pragma once
 
 #include <condition_variable>
@@ -43,6 +47,8 @@ class ReadAhead {
   std::map<uint64_t, Entry> entries_;  // begun and not yet taken
   uint64_t next_ = 0;                  // the first that is not begun
   uint64_t wanted_end_ = 0;            // up to here someone waits: begun whatever the budget
+  uint64_t ahead_;                     // samples beyond that
+  uint64_t taken_since_growth_ = 0;
   uint64_t bytes_ = 0;                 // of the entries
   uint64_t finished_count_ = 0;        // samples fetched so far, and their bytes
   uint64_t finished_bytes_ = 0;
