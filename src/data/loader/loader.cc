@@ -34,6 +34,16 @@ double seconds_since(Clock::Monotonic begin) {
   return std::chrono::duration<double>(Clock::real().now() - begin).count();
 }
 
+// Out of a buffer that many samples share: the batch may live long.
+void own_bytes(RawSample& sample) {
+  const std::byte* begin = sample.members.front().content.data();
+  const std::span<const std::byte> last = sample.members.back().content;
+  sample.bytes.assign(begin, last.data() + last.size());
+  for (RawMember& member : sample.members)
+    member.content =
+        std::span(sample.bytes.data() + (member.content.data() - begin), member.content.size());
+}
+
 // A batch in the making. Its samples are claimed one by one by the threads.
 struct Slot {
   Batch batch;
@@ -67,7 +77,7 @@ class PooledLoader final : public Loader {
     if (set_->is_remote())
       read_ahead_.emplace(
           reader_, [this](uint64_t number) { return sample_of(number); },
-          options_.read_ahead_bytes_max);
+          ReadAhead::Limits{options_.read_ahead_bytes_max, window_end_of()});
     for (int i = 0; i < options_.thread_count; ++i) threads_.emplace_back([this] { work(); });
   }
 
@@ -118,6 +128,7 @@ class PooledLoader final : public Loader {
   Draw draw(uint64_t epoch, uint64_t sample_id) const;
   LoaderState position_after(LoaderState position, uint64_t batch_count) const;
   std::optional<uint64_t> sample_of(uint64_t number) const;
+  std::function<uint64_t(uint64_t)> window_end_of() const;
   void note_skipped(int64_t count);
   void note_wait(Clock::Monotonic begin);
 
@@ -194,6 +205,18 @@ std::optional<uint64_t> PooledLoader::sample_of(uint64_t number) const {
       plan_.at(at.epoch, at.batch, place_in_batch(int64_t(number % share_size()))).sample;
   if (decoder_.is_cached(id)) return std::nullopt;
   return id;
+}
+
+// Where this rank has all samples of a window of the shuffle, which are neighbours in their shards.
+std::function<uint64_t(uint64_t)> PooledLoader::window_end_of() const {
+  const bool is_whole = options_.world_size == 1 || options_.mode == ShardMode::kIndependent;
+  if (!is_whole || !options_.sources.empty() || !options_.aspect_buckets.empty()) return nullptr;
+  return [this](uint64_t number) {
+    const uint64_t epoch_size = plan_.batches_per_epoch() * share_size();
+    const uint64_t place = first_position_.batch * share_size() + number;
+    const uint64_t in_epoch = place % epoch_size;
+    return number + std::min(plan_.window_end(in_epoch), epoch_size) - in_epoch;
+  };
 }
 
 images::Size PooledLoader::image_size(const LoaderState& position) const {
@@ -327,8 +350,10 @@ Status PooledLoader::fill(Batch& batch, int64_t index, uint64_t id, const Draw& 
   if (options_.raw) {
     batch.keys[i] = set_->key(scratch.sample.place);
     // The members' views stay good: a moved vector keeps its memory.
-    batch.samples[i].members = std::move(scratch.sample.members);
-    batch.samples[i].bytes = std::move(scratch.sample.bytes);
+    RawSample& sample = batch.samples[i];
+    sample.members = std::move(scratch.sample.members);
+    sample.bytes = std::move(scratch.sample.bytes);
+    if (scratch.sample.shared_bytes != nullptr) own_bytes(sample);
     return Ok{};
   }
   const size_t bytes = bytes_per_image(batch.image_size);

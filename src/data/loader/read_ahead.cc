@@ -7,18 +7,25 @@ namespace {
 
 constexpr int kTransfersFirst = 32;
 constexpr int kTransfersMax = 256;
-constexpr uint64_t kAheadFirst = 64;
-constexpr uint64_t kAheadMax = 16'384;
-// What a sample is taken for until some were fetched.
-constexpr uint64_t kSampleBytesUnmeasured = 256 << 10;
+constexpr uint64_t kStretchFirst = 64;
+constexpr uint64_t kStretchMax = 65'536;
+constexpr uint64_t kRunBytesMax = 8 << 20;
+// What may lie between two samples of one request (headers of the tar, a caption that is not
+// wanted), and of all such bytes: no more than half of what is wanted, and this.
+constexpr uint64_t kGapBytesMax = 16 << 10;
+constexpr uint64_t kGapsBytesFree = 4 << 10;
+// What a sample is taken for until some were found.
+constexpr double kSampleBytesUnmeasured = 256 << 10;
+// Stretches that may be in memory: one that is used, one that comes.
+constexpr uint64_t kStretchesAtOnce = 2;
 
 }  // namespace
 
-ReadAhead::ReadAhead(SampleReader& reader, SampleAt sample_at, uint64_t bytes_max)
+ReadAhead::ReadAhead(SampleReader& reader, SampleAt sample_at, Limits limits)
     : reader_(reader),
       sample_at_(std::move(sample_at)),
-      bytes_max_(bytes_max),
-      ahead_(kAheadFirst),
+      limits_(std::move(limits)),
+      sample_bytes_(kSampleBytesUnmeasured),
       pool_({.transfer_count_first = kTransfersFirst, .transfer_count_max = kTransfersMax}) {
   const std::lock_guard lock(mutex_);
   start_more();
@@ -29,67 +36,156 @@ ReadAhead::~ReadAhead() {
   is_ending_ = true;  // the pool's destructor waits; what is queued then does nothing
 }
 
-// Under the mutex. A sample counts as the mean of those before until its size is known.
+// Under the mutex, as start_more().
+uint64_t ReadAhead::next_stretch_size() {
+  const uint64_t window_left = limits_.window_end ? limits_.window_end(next_) - next_ : 0;
+  if (stretch_size_ == 0)
+    stretch_size_ = kStretchFirst;
+  else if (was_late_ || stretch_size_ < window_left)
+    stretch_size_ = std::min(stretch_size_ * 2, kStretchMax);
+  was_late_ = false;
+  const auto affordable = static_cast<uint64_t>(
+      static_cast<double>(limits_.bytes_max / kStretchesAtOnce) / sample_bytes_);
+  stretch_size_ = std::clamp<uint64_t>(stretch_size_, 1, std::max<uint64_t>(1, affordable));
+  // A window that all but fits is not cut in two; none is begun at the end of another.
+  if (window_left > 0 && window_left <= stretch_size_) return window_left;
+  return stretch_size_;
+}
+
 void ReadAhead::start_more() {
-  const uint64_t guess =
-      finished_count_ > 0 ? finished_bytes_ / finished_count_ : kSampleBytesUnmeasured;
-  while (next_ < wanted_end_ || (next_ < wanted_end_ + ahead_ && bytes_ + guess <= bytes_max_)) {
-    const uint64_t number = next_++;
-    entries_[number].bytes = guess;
-    bytes_ += guess;
-    pool_.push(0, [this, number] { return fetch(number); });
+  while (!is_ending_) {
+    const bool is_needed = next_ < wanted_end_;
+    const bool is_due = wanted_end_ >= stretch_begin_ + (next_ - stretch_begin_) / 2;
+    if (!is_needed && !is_due) return;
+    const uint64_t size = next_stretch_size();
+    const auto size_bytes = static_cast<uint64_t>(static_cast<double>(size) * sample_bytes_);
+    if (!is_needed && bytes_ + size_bytes > limits_.bytes_max) return;
+    const uint64_t begin = next_;
+    stretch_begin_ = begin;
+    next_ += size;
+    for (uint64_t number = begin; number < next_; ++number) entries_[number];
+    pool_.push(0, [this, begin, end = next_] { return find_stretch(begin, end); });
   }
 }
 
-Result<uint64_t> ReadAhead::fetch(uint64_t number) {
+// Not under the mutex: finding a sample may read an index.
+Result<uint64_t> ReadAhead::find_stretch(uint64_t begin, uint64_t end) {
+  std::vector<Wanted> samples;
+  double bytes = 0;
+  for (uint64_t number = begin; number < end; ++number) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_ending_) return uint64_t{0};
+    }
+    const auto sample_id = sample_at_(number);
+    if (!sample_id) {
+      finish(number, std::optional<EncodedSample>());
+      continue;
+    }
+    auto range = reader_.find(*sample_id);
+    if (!range) {
+      finish(number, std::move(range).error());
+      continue;
+    }
+    bytes += static_cast<double>(range->end() - range->begin());
+    samples.push_back({number, *std::move(range)});
+  }
+  if (!samples.empty()) {
+    const std::lock_guard lock(mutex_);
+    sample_bytes_ = bytes / static_cast<double>(samples.size());
+  }
+  for (Run& run : runs_of(std::move(samples)))
+    pool_.push(0, [this, run = std::move(run)]() mutable { return fetch(run); });
+  return uint64_t{0};
+}
+
+bool ReadAhead::Run::can_take(const SampleRange& range) const {
+  if (samples.back().range.place.shard != range.place.shard || range.begin() < end()) return false;
+  const uint64_t gap = range.begin() - end();
+  const uint64_t gaps = end() - begin() - wanted_bytes + gap;
+  return gap <= kGapBytesMax && gaps <= wanted_bytes / 2 + kGapsBytesFree &&
+         range.end() - begin() <= kRunBytesMax;
+}
+
+std::vector<ReadAhead::Run> ReadAhead::runs_of(std::vector<Wanted> samples) {
+  std::ranges::sort(samples, {}, [](const Wanted& wanted) {
+    return std::pair(wanted.range.place.shard.get(), wanted.range.begin());
+  });
+  std::vector<Run> runs;
+  for (Wanted& wanted : samples) {
+    if (runs.empty() || !runs.back().can_take(wanted.range))
+      runs.push_back({.samples = {}, .first_number = wanted.number, .wanted_bytes = 0});
+    Run& run = runs.back();
+    run.first_number = std::min(run.first_number, wanted.number);
+    run.wanted_bytes += wanted.range.end() - wanted.range.begin();
+    run.samples.push_back(std::move(wanted));
+  }
+  std::ranges::sort(runs, {}, &Run::first_number);
+  return runs;
+}
+
+// Counts as long as anything of it is used.
+std::shared_ptr<std::byte[]> ReadAhead::allocate(uint64_t size_bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    bytes_ += size_bytes;
+  }
+  const auto free = [this, size_bytes](std::byte* bytes) {
+    delete[] bytes;
+    const std::lock_guard lock(mutex_);
+    bytes_ -= size_bytes;
+    start_more();
+  };
+  return {new std::byte[size_bytes], free};
+}
+
+Result<uint64_t> ReadAhead::fetch(Run& run) {
   {
     const std::lock_guard lock(mutex_);
     if (is_ending_) return uint64_t{0};
   }
-  Result<std::optional<EncodedSample>> result = std::optional<EncodedSample>();
-  if (const auto sample_id = sample_at_(number)) {
+  const uint64_t begin = run.begin(), size_bytes = run.end() - begin;
+  const auto buffer = allocate(size_bytes);
+  const std::span<std::byte> bytes(buffer.get(), size_bytes);
+  const auto read = reader_.read_range(run.samples.front().range, begin, bytes);
+  for (const Wanted& wanted : run.samples) {
+    const SampleRange& range = wanted.range;
+    if (!read) {
+      finish(wanted.number, read.error());
+      continue;
+    }
     EncodedSample sample;
-    auto read = reader_.read(*sample_id, sample);
-    if (read)
-      result = std::optional(std::move(sample));
+    auto taken = reader_.take(
+        range, bytes.subspan(range.begin() - begin, range.end() - range.begin()), sample);
+    sample.shared_bytes = buffer;
+    if (taken)
+      finish(wanted.number, std::optional(std::move(sample)));
     else
-      result = std::move(read).error();
+      finish(wanted.number, std::move(taken).error());
   }
+  if (!read) return read.error();
+  return size_bytes;
+}
+
+void ReadAhead::finish(uint64_t number, Result<std::optional<EncodedSample>> result) {
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[number];
-  const uint64_t bytes = result && *result ? (*result)->bytes.size() : 0;
-  bytes_ = bytes_ - entry.bytes + bytes;
-  entry.bytes = bytes;
-  if (bytes > 0) {
-    ++finished_count_;
-    finished_bytes_ += bytes;
-  }
-  Result<uint64_t> moved = result ? Result<uint64_t>(bytes) : result.error();
   entry.result = std::move(result);
-  start_more();
-  changed_.notify_all();
-  return moved;
+  if (entry.is_wanted) changed_.notify_all();
 }
 
 Result<std::optional<EncodedSample>> ReadAhead::take(uint64_t number) {
   std::unique_lock lock(mutex_);
   wanted_end_ = std::max(wanted_end_, number + 1);
-  const auto begun = entries_.find(number);
-  const bool is_late = begun == entries_.end() || !begun->second.result;
-  // The first ones are late in any case.
-  if (is_late && taken_since_growth_ > ahead_ / 2) {
-    ahead_ = std::min(ahead_ * 2, kAheadMax);
-    taken_since_growth_ = 0;
-  }
-  ++taken_since_growth_;
   start_more();
   const auto found = entries_.find(number);
   YARD_CHECK(found != entries_.end());  // else it was taken before
+  // The first stretch is late in any case.
+  if (!found->second.result && number >= kStretchFirst) was_late_ = true;
+  found->second.is_wanted = true;
   changed_.wait(lock, [&] { return found->second.result.has_value(); });
   auto result = std::move(*found->second.result);
-  bytes_ -= found->second.bytes;
   entries_.erase(found);
-  start_more();
   return result;
 }
 

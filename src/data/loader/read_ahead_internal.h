@@ -1,9 +1,12 @@
-// ReadAhead: the samples that a loader will want next, fetched from a remote store by many requests
-// at once before they are wanted, within a budget of bytes.
+// ReadAhead: the samples that a loader will want next, fetched from a remote store before they are
+// wanted, within a budget of bytes.
 //
-// How far it reads ahead is found: 64 samples at first, twice as many whenever one was wanted that
-// was not there yet (once per such stretch). So it does not take the CPU from the decoding to fetch
-// what is not needed for long, and a store that stalls once is better prepared for.
+// They are fetched in stretches of the sequence. Samples of a stretch that are neighbours in their
+// shard come by one request, up to 8 MiB; the requests are sent in the order in which their first
+// sample is wanted. The next stretch begins when half of the last one has been wanted, and is twice
+// as long as it where that helps: where a sample was wanted that was not there yet, or where the
+// stretch does not yet cover the shuffle's window, all of whose samples are neighbours (`Limits`).
+// So a store that stalls once is better prepared for, and nothing is fetched long before its time.
 #pragma once
 
 #include <condition_variable>
@@ -20,38 +23,63 @@ namespace yard::loader {
 // Thread-safe. The samples are those of a sequence without end, by their number in it.
 class ReadAhead {
  public:
-  // nullopt: need not be fetched, take() gives nothing for it. Pure; from any thread.
+  // nullopt: need not be fetched, take() gives nothing for it. From any thread.
   using SampleAt = std::function<std::optional<uint64_t>(uint64_t number)>;
+  struct Limits {
+    uint64_t bytes_max = 0;
+    // The end of the shuffle's window that a number lies in; none: neighbours are not in sight.
+    std::function<uint64_t(uint64_t number)> window_end;
+  };
 
-  // `reader` must outlive it. The destructor waits for requests under way.
-  ReadAhead(SampleReader& reader, SampleAt sample_at, uint64_t bytes_max);
+  // `reader` must outlive it, and samples that were taken must be gone before it is. The destructor
+  // waits for requests under way.
+  ReadAhead(SampleReader& reader, SampleAt sample_at, Limits limits);
   ~ReadAhead();
 
-  // Blocks until the sample is there; numbers are taken once each, in about their order. The Error
-  // of its reading; nullopt as SampleAt.
+  // Blocks until the sample is there; each number is taken once, in about their order. The Error of
+  // its reading; nullopt as SampleAt.
   Result<std::optional<EncodedSample>> take(uint64_t number);
 
  private:
   struct Entry {
+    bool is_wanted = false;  // take() waits for it
     std::optional<Result<std::optional<EncodedSample>>> result;
-    uint64_t bytes = 0;
   };
+  struct Wanted {
+    uint64_t number = 0;
+    SampleRange range;
+  };
+  // Samples that come by one request.
+  struct Run {
+    std::vector<Wanted> samples;  // by offset
+    uint64_t first_number = 0;    // the lowest of them
+    uint64_t wanted_bytes = 0;
+    bool can_take(const SampleRange& range) const;
+    uint64_t begin() const { return samples.front().range.begin(); }
+    uint64_t end() const { return samples.back().range.end(); }
+  };
+
   void start_more();
-  Result<uint64_t> fetch(uint64_t number);  // bytes
+  uint64_t next_stretch_size();
+  Result<uint64_t> find_stretch(uint64_t begin, uint64_t end);
+  static std::vector<Run> runs_of(std::vector<Wanted> samples);
+  Result<uint64_t> fetch(Run& run);
+  std::shared_ptr<std::byte[]> allocate(uint64_t size_bytes);
+  void finish(uint64_t number, Result<std::optional<EncodedSample>> result);
 
   SampleReader& reader_;
   const SampleAt sample_at_;
-  const uint64_t bytes_max_;
+  const Limits limits_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint64_t, Entry> entries_;  // begun and not yet taken
   uint64_t next_ = 0;                  // the first that is not begun
   uint64_t wanted_end_ = 0;            // up to here someone waits: begun whatever the budget
-  uint64_t ahead_;                     // samples beyond that
-  uint64_t taken_since_growth_ = 0;
-  uint64_t bytes_ = 0;                 // of the entries
-  uint64_t finished_count_ = 0;        // samples fetched so far, and their bytes
-  uint64_t finished_bytes_ = 0;
+  uint64_t stretch_begin_ = 0;         // of the last one
+  uint64_t stretch_size_ = 0;
+  bool was_late_ = false;
+  uint64_t bytes_ = 0;   // of buffers that live
+  double sample_bytes_;  // a mean
   bool is_ending_ = false;
   storage::TransferPool pool_;  // last: its threads use the others
 };

@@ -53,39 +53,65 @@ auto SampleReader::patiently(const Read& read) -> decltype(read()) {
   }
 }
 
-Status SampleReader::read(uint64_t sample_id, EncodedSample& out) {
-  return patiently([&] { return read_once(sample_id, out); });
-}
-
-Status SampleReader::read_once(uint64_t sample_id, EncodedSample& out) {
-  YARD_ASSIGN(out.place, set_.place(sample_id));
-  const DataSet::Place& place = out.place;
+Result<SampleRange> SampleReader::find_once(uint64_t sample_id) {
+  SampleRange range;
+  YARD_ASSIGN(range.place, set_.place(sample_id));
+  const DataSet::Place& place = range.place;
   YARD_TRY(set_.check(place));
-  std::vector<ShardIndex::Member> wanted;
   if (options_.raw) {
     const auto all = place.shard->index().members(place.sample);
-    wanted.assign(all.begin(), all.end());
+    range.wanted.assign(all.begin(), all.end());
   } else {
-    wanted.push_back(*place.image);
-    if (place.caption != nullptr) wanted.push_back(*place.caption);
-    std::ranges::sort(wanted, {}, &ShardIndex::Member::offset);
+    range.wanted.push_back(*place.image);
+    if (place.caption != nullptr) range.wanted.push_back(*place.caption);
+    std::ranges::sort(range.wanted, {}, &ShardIndex::Member::offset);
   }
-  YARD_ASSIGN(const auto contents, place.shard->read(place.sample, wanted, out.bytes));
+  if (range.end() - range.begin() <= shards::ShardReader::kReadBytesMax) return range;
+  return Error{
+      Code::kExhausted,
+      fmt::format("{}: {} bytes, more than the limit of {}", place.shard->where(place.sample),
+                  range.end() - range.begin(), shards::ShardReader::kReadBytesMax)};
+}
+
+Result<SampleRange> SampleReader::find(uint64_t sample_id) {
+  return patiently([&] { return find_once(sample_id); });
+}
+
+Status SampleReader::read_range(const SampleRange& of_shard, uint64_t begin,
+                                std::span<std::byte> out) {
+  return patiently([&] { return of_shard.place.shard->read_range(begin, out); });
+}
+
+Status SampleReader::take(const SampleRange& range, std::span<const std::byte> bytes,
+                          EncodedSample& out) {
+  out.place = range.place;
+  const shards::ShardReader& shard = *out.place.shard;
+  YARD_ASSIGN(const auto contents, shard.slice(out.place.sample, range.wanted, bytes));
   out.caption = {};
   out.members.clear();
-  double bytes = 0;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    bytes += double(contents[i].size());
+  double size_bytes = 0;
+  for (size_t i = 0; i < range.wanted.size(); ++i) {
+    size_bytes += double(contents[i].size());
     if (options_.raw)
-      out.members.push_back({std::string(place.shard->index().extension(wanted[i])), contents[i]});
-    else if (wanted[i] == *place.image)
+      out.members.push_back({std::string(shard.index().extension(range.wanted[i])), contents[i]});
+    else if (range.wanted[i] == *out.place.image)
       out.image = contents[i];
     else
       out.caption = contents[i];
   }
-  read_bytes_.add(bytes);
-  meters_.read_bytes.add(bytes);
+  read_bytes_.add(size_bytes);
+  meters_.read_bytes.add(size_bytes);
   return Ok{};
+}
+
+Status SampleReader::read(uint64_t sample_id, EncodedSample& out) {
+  YARD_ASSIGN(const SampleRange range, find(sample_id));
+  const uint64_t size_bytes = range.end() - range.begin();
+  if (out.bytes.size() < size_bytes) out.bytes.resize(size_bytes);
+  out.shared_bytes.reset();
+  const auto bytes = std::span(out.bytes).first(size_bytes);
+  YARD_TRY(read_range(range, range.begin(), bytes));
+  return take(range, bytes, out);
 }
 
 Result<images::Size> SampleReader::read_picture_size(uint64_t sample_id) {

@@ -23,9 +23,19 @@ struct LoaderMeters {
 struct EncodedSample {
   DataSet::Place place;
   std::vector<std::byte> bytes;  // used again from sample to sample
+  // Instead of `bytes`: what several samples were fetched into at once.
+  std::shared_ptr<const std::byte[]> shared_bytes;
   std::span<const std::byte> image;
   std::span<const std::byte> caption;
   std::vector<RawMember> members;  // with LoaderOptions::raw, instead of those two
+};
+
+// Where the wanted members of a sample lie in its shard.
+struct SampleRange {
+  DataSet::Place place;
+  std::vector<shards::ShardIndex::Member> wanted;  // by offset
+  uint64_t begin() const { return wanted.front().offset; }
+  uint64_t end() const { return wanted.back().offset + wanted.back().size_bytes; }
 };
 
 // Thread-safe.
@@ -38,6 +48,11 @@ class SampleReader {
   // kCorrupt: it lacks a member, or a checksum is wrong; the store's Errors, after
   // LoaderOptions::store_patience.
   Status read(uint64_t sample_id, EncodedSample& out);
+  // The same in steps, for several samples at once: find each, read what they lie in (`out` begins
+  // at `begin` of the shard), take each out of that. `bytes` begins at the sample's begin().
+  Result<SampleRange> find(uint64_t sample_id);
+  Status read_range(const SampleRange& of_shard, uint64_t begin, std::span<std::byte> out);
+  Status take(const SampleRange& range, std::span<const std::byte> bytes, EncodedSample& out);
   // The size that the picture's header says.
   Result<images::Size> read_picture_size(uint64_t sample_id);
   // Whether an Error is the sample's, not the store's.
@@ -45,7 +60,7 @@ class SampleReader {
   const DataSet& set() const { return set_; }
 
  private:
-  Status read_once(uint64_t sample_id, EncodedSample& out);
+  Result<SampleRange> find_once(uint64_t sample_id);
   // Calls `read` until it ends well, or otherwise than for a store that is away.
   template <typename Read>
   auto patiently(const Read& read) -> decltype(read());

@@ -14,6 +14,12 @@ constexpr uint64_t kWindowStream = uint64_t{0x73687533} << 32;
 
 }  // namespace
 
+uint64_t EpochShuffle::window_end(uint64_t position) const {
+  const uint64_t window_count = std::max<uint64_t>(1, count / window_size);
+  const uint64_t window = position / window_size;
+  return window + 1 < window_count ? (window + 1) * window_size : count;
+}
+
 uint64_t EpochShuffle::at(uint64_t epoch, uint64_t position) const {
   YARD_CHECK(position < count && epoch < (uint64_t{1} << 32));
   // The last window takes in the rest that fills none of its own, so that no window is too short

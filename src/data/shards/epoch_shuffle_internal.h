@@ -16,6 +16,7 @@ struct EpochShuffle {
   uint64_t block_size = 1;
   uint64_t window_size = 1;  // a multiple of block_size
 
+  uint64_t window_end(uint64_t position) const;          // of the window that a position lies in
   uint64_t at(uint64_t epoch, uint64_t position) const;  // epoch < 2^32, position < count
 };
 

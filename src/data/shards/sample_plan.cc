@@ -258,6 +258,11 @@ uint64_t SamplePlan::sample_at(uint64_t epoch, uint64_t position) const {
   return sample_of(options_.shuffle ? sources_[0].groups[0].shuffle.at(epoch, position) : position);
 }
 
+uint64_t SamplePlan::window_end(uint64_t position) const {
+  YARD_CHECK(sources_.size() == 1 && options_.buckets.empty());
+  return std::max(position + 1, sources_[0].groups[0].shuffle.window_end(position));
+}
+
 SamplePlan::Share SamplePlan::share(uint64_t batch, uint64_t rank, uint64_t world_size) const {
   YARD_CHECK(batch < batches_per_epoch());
   YARD_CHECK(rank < world_size && options_.global_batch_size % world_size == 0);

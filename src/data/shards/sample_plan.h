@@ -80,6 +80,10 @@ class SamplePlan {
   // source, one bucket.
   uint64_t sample_at(uint64_t epoch, uint64_t position) const;
 
+  // The end of the window of the shuffle that a position lies in: the samples of a window are runs
+  // of neighbours. Contract as sample_at(); positions past the epoch's end are in the last one.
+  uint64_t window_end(uint64_t position) const;
+
   // The first position of a rank's share of a global batch, counted from the epoch's start, and
   // its size: global_batch_size / world_size. world_size must divide the batch.
   struct Share {

@@ -30,10 +30,20 @@ Result<ShardReader::Contents> ShardReader::read(uint64_t sample,
                                                where(sample), size_bytes, kReadBytesMax)};
   if (buffer.size() < size_bytes) buffer.resize(size_bytes);
   const auto range = std::span(buffer).first(size_bytes);
-  YARD_TRY(store_->get_range(opened_.shard.key, opened_.shard.etag, begin, range));
+  YARD_TRY(read_range(begin, range));
+  return slice(sample, wanted, range);
+}
+
+Status ShardReader::read_range(uint64_t offset, std::span<std::byte> out) const {
+  return store_->get_range(opened_.shard.key, opened_.shard.etag, offset, out);
+}
+
+Result<ShardReader::Contents> ShardReader::slice(uint64_t sample,
+                                                 std::span<const ShardIndex::Member> wanted,
+                                                 std::span<const std::byte> bytes) const {
   Contents contents;
   for (const ShardIndex::Member& member : wanted) {
-    contents.push_back(range.subspan(member.offset - begin, member.size_bytes));
+    contents.push_back(bytes.subspan(member.offset - wanted.front().offset, member.size_bytes));
     if (crc32c(contents.back()) != member.crc32c)
       return Error{Code::kCorrupt, fmt::format("{}: the checksum of member '{}' is wrong",
                                                where(sample), index().member_name(sample, member))};
@@ -45,8 +55,7 @@ Status ShardReader::read_front(const ShardIndex::Member& member, uint64_t size_b
                                std::vector<std::byte>& buffer) const {
   YARD_CHECK(size_bytes <= member.size_bytes);
   if (buffer.size() < size_bytes) buffer.resize(size_bytes);
-  return store_->get_range(opened_.shard.key, opened_.shard.etag, member.offset,
-                           std::span(buffer).first(size_bytes));
+  return read_range(member.offset, std::span(buffer).first(size_bytes));
 }
 
 }  // namespace yard::shards

@@ -33,6 +33,12 @@ class ShardReader {
   Result<Contents> read(uint64_t sample, std::span<const ShardIndex::Member> wanted,
                         std::vector<std::byte>& buffer) const;
 
+  // For readers that fetch several samples at once: bytes of the shard, not verified; and the
+  // contents of a sample's members, verified, out of bytes that begin with the first of them.
+  Status read_range(uint64_t offset, std::span<std::byte> out) const;
+  Result<Contents> slice(uint64_t sample, std::span<const ShardIndex::Member> wanted,
+                         std::span<const std::byte> bytes) const;
+
   // The first bytes of one member, which are not verified: for what only looks at a header.
   Status read_front(const ShardIndex::Member& member, uint64_t size_bytes,
                     std::vector<std::byte>& buffer) const;

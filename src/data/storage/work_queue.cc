@@ -24,7 +24,9 @@ void WorkQueue::push(std::function<void()> task) {
 
 void WorkQueue::set_thread_count_max(int thread_count_max) {
   const std::lock_guard lock(mutex_);
-  thread_count_max_ = thread_count_max < 1 ? 1 : thread_count_max;
+  // Called after every task, almost always with what is set already: nobody need wake up.
+  if (thread_count_max_ == std::max(thread_count_max, 1)) return;
+  thread_count_max_ = std::max(thread_count_max, 1);
   const int wanted = static_cast<int>(tasks_.size()) + running_count_;
   while (static_cast<int>(threads_.size()) < std::min(wanted, thread_count_max_))
     threads_.emplace_back([this] { run(); });
