@@ -209,7 +209,8 @@ std::optional<uint64_t> PooledLoader::sample_of(uint64_t number) const {
 
 // Where this rank has all samples of a window of the shuffle, which are neighbours in their shards.
 std::function<uint64_t(uint64_t)> PooledLoader::window_end_of() const {
-  const bool is_whole = options_.world_size == 1 || options_.mode == ShardMode::kIndependent;
+  const bool is_whole = options_.turn_count == 1 &&
+                        (options_.world_size == 1 || options_.mode == ShardMode::kIndependent);
   if (!is_whole || !options_.sources.empty() || !options_.aspect_buckets.empty()) return nullptr;
   return [this](uint64_t number) {
     const uint64_t epoch_size = plan_.batches_per_epoch() * share_size();
