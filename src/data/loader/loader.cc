@@ -34,16 +34,6 @@ double seconds_since(Clock::Monotonic begin) {
   return std::chrono::duration<double>(Clock::real().now() - begin).count();
 }
 
-// Out of a buffer that many samples share: the batch may live long.
-void own_bytes(RawSample& sample) {
-  const std::byte* begin = sample.members.front().content.data();
-  const std::span<const std::byte> last = sample.members.back().content;
-  sample.bytes.assign(begin, last.data() + last.size());
-  for (RawMember& member : sample.members)
-    member.content =
-        std::span(sample.bytes.data() + (member.content.data() - begin), member.content.size());
-}
-
 // A batch in the making. Its samples are claimed one by one by the threads.
 struct Slot {
   Batch batch;
@@ -211,7 +201,9 @@ std::optional<uint64_t> PooledLoader::sample_of(uint64_t number) const {
 std::function<uint64_t(uint64_t)> PooledLoader::window_end_of() const {
   const bool is_whole = options_.turn_count == 1 &&
                         (options_.world_size == 1 || options_.mode == ShardMode::kIndependent);
-  if (!is_whole || !options_.sources.empty() || !options_.aspect_buckets.empty()) return nullptr;
+  const bool is_plain =
+      options_.sources.empty() && options_.aspect_buckets.empty() && options_.filter.empty();
+  if (!is_whole || !is_plain) return nullptr;
   return [this](uint64_t number) {
     const uint64_t epoch_size = plan_.batches_per_epoch() * share_size();
     const uint64_t place = first_position_.batch * share_size() + number;
@@ -350,11 +342,7 @@ Status PooledLoader::fill(Batch& batch, int64_t index, uint64_t id, const Draw& 
   batch.sample_ids[i] = id;
   if (options_.raw) {
     batch.keys[i] = set_->key(scratch.sample.place);
-    // The members' views stay good: a moved vector keeps its memory.
-    RawSample& sample = batch.samples[i];
-    sample.members = std::move(scratch.sample.members);
-    sample.bytes = std::move(scratch.sample.bytes);
-    if (scratch.sample.shared_bytes != nullptr) own_bytes(sample);
+    batch.samples[i] = raw_sample_of(std::move(scratch.sample));
     return Ok{};
   }
   const size_t bytes = bytes_per_image(batch.image_size);

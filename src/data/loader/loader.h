@@ -70,7 +70,11 @@ struct LoaderOptions {
   images::RenderOptions render;                           // values, layout, filter
   std::string image_members = "png,jpg,jpeg,webp";        // the first of these a sample has
   std::string caption_member = "txt";                     // empty: no captions
-  // Members as they are, in Batch::members, instead of images and captions.
+  // Which samples are used, by what their metadata_member says (metadata_filter.h); empty: all. It
+  // is read at the start, of every sample. One without metadata is a bad sample.
+  std::string filter;
+  std::string metadata_member = "json";
+  // Members as they are, in Batch::samples, instead of images and captions.
   bool raw = false;
 
   // So many samples are held out: next() never gives them, held_out() does. Which ones they are

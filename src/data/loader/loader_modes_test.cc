@@ -333,6 +333,41 @@ TEST_F(LoaderTest, BatchesAreOfOneAspectEach) {
   EXPECT_EQ(ids.size(), 72U);
 }
 
+TEST_F(LoaderTest, AFilterChoosesSamplesByTheirMetadata) {
+  auto writer = shards::ShardWriter::create(store_, {.prefix = "filtered"});
+  ASSERT_TRUE(writer);
+  for (int i = 0; i < 40; ++i) {
+    const auto picture = picture_of(i);
+    const std::string caption = "c";
+    const std::string metadata = i == 7 ? "no JSON" : "{\"number\": " + std::to_string(i) + "}";
+    std::vector<shards::NewMember> members = {{"png", picture},
+                                              {"txt", std::as_bytes(std::span(caption))}};
+    if (i != 8) members.push_back({"json", std::as_bytes(std::span(metadata))});
+    ASSERT_TRUE(writer->add("k" + std::to_string(100 + i), members));
+  }
+  ASSERT_TRUE(writer->finish());
+  options_.shards = {"filtered-000000.tar"};
+  options_.filter = "number >= 4 and number < 28";
+  EXPECT_EQ(open_error().code, Code::kCorrupt);  // the first bad one
+  options_.bad_samples = BadSamplePolicy::kSkip;
+  auto loader = open();
+  EXPECT_EQ(loader->sample_count(), 22);
+  std::set<uint64_t> ids;
+  for (const Batch& batch : batches(*loader, 3))
+    ids.insert(batch.sample_ids.begin(), batch.sample_ids.end());
+  EXPECT_EQ(ids.size(), 18U);
+  for (const uint64_t id : ids) EXPECT_TRUE(id >= 4 && id < 28 && id != 7 && id != 8) << id;
+  FaultyStore remote(
+      store_, [](const Call&) -> Status { return Ok{}; }, true);
+  const auto expected = batches(*open(), 9);
+  const auto from_remote = batches(*open(remote), 9);
+  for (size_t i = 0; i < 9; ++i) expect_equal(from_remote[i], expected[i]);
+  options_.filter = "number >";
+  EXPECT_EQ(open_error().code, Code::kInvalidArgument);
+  options_.filter = "number < 0";
+  EXPECT_EQ(open_error().code, Code::kInvalidArgument);  // none is left
+}
+
 TEST(LoaderOptionsTest, TheNearestBucketIsByTheRatioOfSides) {
   const std::vector<images::Size> buckets = {{100, 100}, {200, 100}, {100, 200}};
   EXPECT_EQ(nearest_bucket({50, 50}, buckets), 0U);

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
+#include <optional>
 
 #include "base/log.h"
 #include "loader/loader_options_internal.h"
+#include "loader/metadata_filter.h"
 #include "loader/sample_reader_internal.h"
 #include "storage/transfer_pool.h"
 
@@ -35,43 +38,66 @@ Status check_images(const LoaderOptions& o) {
   return Ok{};
 }
 
-// The bucket of every sample, by the sizes in the pictures' headers.
-Result<std::vector<uint32_t>> buckets_of(DataSet& set, const LoaderOptions& options,
-                                         Quarantine& quarantine, CounterRegistry& counters) {
-  log_info("reading the sizes of {} pictures", set.sample_count());
-  LoaderMeters meters;
-  SampleReader reader(set, options, StopToken(), counters, meters);
-  std::vector<uint32_t> buckets(set.sample_count());
-  std::mutex mutex;
-  std::optional<std::pair<uint64_t, Error>> failed;  // the first in order
-  constexpr uint64_t kSamplesPerTask = 64;
-  const auto read = [&](uint64_t id) {
-    auto size = reader.read_picture_size(id);
-    if (size) {
-      buckets[id] = uint32_t(nearest_bucket(*size, options.aspect_buckets));
-      return;
+// The bucket of every sample, by its metadata and the size in its picture's header.
+class BucketFinder {
+ public:
+  BucketFinder(DataSet& set, const LoaderOptions& options, std::optional<MetadataFilter> filter,
+               Quarantine& quarantine, CounterRegistry& counters)
+      : options_(options),
+        filter_(std::move(filter)),
+        quarantine_(quarantine),
+        reader_(set, options, StopToken(), counters, meters_),
+        buckets_(set.sample_count()) {}
+
+  // Many samples at once.
+  Result<std::vector<uint32_t>> find() {
+    constexpr uint64_t kSamplesPerTask = 64;
+    const bool is_remote = reader_.set().is_remote();
+    {
+      storage::TransferPool pool({.transfer_count_first = is_remote ? 64 : options_.thread_count,
+                                  .transfer_count_max = is_remote ? 256 : options_.thread_count});
+      for (uint64_t begin = 0; begin < buckets_.size(); begin += kSamplesPerTask)
+        pool.push(0, [this, begin]() -> Result<uint64_t> {
+          const uint64_t end = std::min<uint64_t>(buckets_.size(), begin + kSamplesPerTask);
+          for (uint64_t id = begin; id < end; ++id) note(id, bucket_of(id));
+          return uint64_t{0};
+        });
     }
-    buckets[id] = shards::SamplePlanOptions::kLeftOut;
-    const bool may_skip =
-        options.bad_samples == BadSamplePolicy::kSkip && reader.is_bad_sample(size.error(), id);
-    if (may_skip) return quarantine.add(id, size.error());
-    const std::lock_guard lock(mutex);
-    if (!failed || id < failed->first) failed.emplace(id, size.error());
-  };
-  {
-    storage::TransferPool pool(
-        {.transfer_count_first = set.is_remote() ? 64 : options.thread_count,
-         .transfer_count_max = set.is_remote() ? 256 : options.thread_count});
-    for (uint64_t begin = 0; begin < buckets.size(); begin += kSamplesPerTask)
-      pool.push(0, [&, begin]() -> Result<uint64_t> {
-        const uint64_t end = std::min<uint64_t>(buckets.size(), begin + kSamplesPerTask);
-        for (uint64_t id = begin; id < end; ++id) read(id);
-        return uint64_t{0};
-      });
+    if (failed_) return std::move(failed_->second);
+    return std::move(buckets_);
   }
-  if (failed) return std::move(failed->second);
-  return buckets;
-}
+
+ private:
+  Result<uint32_t> bucket_of(uint64_t id) {
+    if (filter_) {
+      YARD_ASSIGN(const std::string metadata, reader_.read_member(id, options_.metadata_member));
+      auto matched = filter_->matches(metadata);
+      if (!matched) return std::move(matched).error().while_(fmt::format("sample {}", id));
+      if (!*matched) return shards::SamplePlanOptions::kLeftOut;
+    }
+    if (options_.aspect_buckets.empty()) return uint32_t{0};
+    YARD_ASSIGN(const images::Size size, reader_.read_picture_size(id));
+    return uint32_t(nearest_bucket(size, options_.aspect_buckets));
+  }
+
+  void note(uint64_t id, const Result<uint32_t>& bucket) {
+    buckets_[id] = bucket ? *bucket : shards::SamplePlanOptions::kLeftOut;
+    if (bucket) return;
+    if (options_.bad_samples == BadSamplePolicy::kSkip && reader_.is_bad_sample(bucket.error(), id))
+      return quarantine_.add(id, bucket.error());
+    const std::lock_guard lock(mutex_);
+    if (!failed_ || id < failed_->first) failed_.emplace(id, bucket.error());
+  }
+
+  const LoaderOptions& options_;
+  const std::optional<MetadataFilter> filter_;
+  Quarantine& quarantine_;
+  LoaderMeters meters_;
+  SampleReader reader_;
+  std::vector<uint32_t> buckets_;
+  std::mutex mutex_;
+  std::optional<std::pair<uint64_t, Error>> failed_;  // the first in order
+};
 
 }  // namespace
 
@@ -115,9 +141,14 @@ Result<shards::SamplePlanOptions> plan_options_of(DataSet& set, const LoaderOpti
     plan.global_batch_size /= uint64_t(options.world_size);
   plan.ends = options.ends;
   plan.sources = set.sources();
-  if (!options.aspect_buckets.empty()) {
-    YARD_ASSIGN(plan.buckets, buckets_of(set, options, quarantine, counters));
+  if (options.aspect_buckets.empty() && options.filter.empty()) return plan;
+  std::optional<MetadataFilter> filter;
+  if (!options.filter.empty()) {
+    YARD_ASSIGN(filter, MetadataFilter::parse(options.filter));
   }
+  log_info("reading {} of {} samples", filter ? "the metadata" : "the sizes", set.sample_count());
+  BucketFinder finder(set, options, std::move(filter), quarantine, counters);
+  YARD_ASSIGN(plan.buckets, finder.find());
   return plan;
 }
 

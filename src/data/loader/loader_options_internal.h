@@ -8,7 +8,7 @@
 namespace yard::loader {
 
 Status check_options(const LoaderOptions& options);  // kInvalidArgument
-// With aspect buckets this reads every picture's header.
+// With aspect buckets this reads every picture's header, with a filter every sample's metadata.
 Result<shards::SamplePlanOptions> plan_options_of(DataSet& set, const LoaderOptions& options,
                                                   Quarantine& quarantine,
                                                   CounterRegistry& counters);

@@ -24,6 +24,20 @@ bool is_away(const Error& error) {
 
 }  // namespace
 
+RawSample raw_sample_of(EncodedSample&& sample) {
+  // The members' views stay good: a moved vector keeps its memory.
+  RawSample raw{.bytes = std::move(sample.bytes), .members = std::move(sample.members)};
+  if (sample.shared_bytes == nullptr) return raw;
+  const std::byte* begin = raw.members.front().content.data();
+  const std::span<const std::byte> last = raw.members.back().content;
+  raw.bytes.assign(begin, last.data() + last.size());
+  for (RawMember& member : raw.members)
+    member.content =
+        std::span(raw.bytes.data() + (member.content.data() - begin), member.content.size());
+  sample.shared_bytes.reset();
+  return raw;
+}
+
 SampleReader::SampleReader(DataSet& set, const LoaderOptions& options, StopToken stop,
                            CounterRegistry& counters, LoaderMeters& meters)
     : set_(set),
@@ -127,6 +141,19 @@ Result<images::Size> SampleReader::read_picture_size(uint64_t sample_id) {
     if (size_bytes == place.image->size_bytes)
       return std::move(info).error().while_(place.shard->where(place.sample));
   }
+}
+
+Result<std::string> SampleReader::read_member(uint64_t sample_id, std::string_view extension) {
+  YARD_ASSIGN(const auto place, patiently([&] { return set_.place(sample_id); }));
+  const shards::ShardReader& shard = *place.shard;
+  const ShardIndex::Member* member = shard.index().find(place.sample, extension);
+  if (member == nullptr)
+    return Error{Code::kCorrupt,
+                 fmt::format("{}: no member '{}'", shard.where(place.sample), extension)};
+  std::vector<std::byte> buffer;
+  YARD_ASSIGN(const auto contents,
+              patiently([&] { return shard.read(place.sample, std::span(member, 1), buffer); }));
+  return std::string(reinterpret_cast<const char*>(contents[0].data()), contents[0].size());
 }
 
 bool SampleReader::is_bad_sample(const Error& error, uint64_t sample_id) {

@@ -30,6 +30,10 @@ struct EncodedSample {
   std::vector<RawMember> members;  // with LoaderOptions::raw, instead of those two
 };
 
+// Its members, in memory of their own: out of a buffer that many samples share they are copied, for
+// a batch may live long.
+RawSample raw_sample_of(EncodedSample&& sample);
+
 // Where the wanted members of a sample lie in its shard.
 struct SampleRange {
   DataSet::Place place;
@@ -55,6 +59,8 @@ class SampleReader {
   Status take(const SampleRange& range, std::span<const std::byte> bytes, EncodedSample& out);
   // The size that the picture's header says.
   Result<images::Size> read_picture_size(uint64_t sample_id);
+  // The member of that lower-case extension, verified. kCorrupt: it has none.
+  Result<std::string> read_member(uint64_t sample_id, std::string_view extension);
   // Whether an Error is the sample's, not the store's.
   bool is_bad_sample(const Error& error, uint64_t sample_id);
   const DataSet& set() const { return set_; }
