@@ -1,5 +1,5 @@
 // What a loader can be asked for besides the plain stream: remote stores, ranks by themselves,
-// ends, mixes, aspect buckets, values and layouts, raw members.
+// ends, mixes, aspect buckets, values and layouts, raw members, turns.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,184 +21,6 @@ using storage::testing::Method;
 using testing::expect_equal;
 using testing::LoaderTest;
 using testing::picture_of;
-
-bool is_sample_read(const Call& call) {
-  return call.method == Method::kGetRange && call.key.ends_with(".tar");
-}
-
-// ---- a remote store
-
-TEST_F(LoaderTest, FromARemoteStoreTheStreamIsTheSame) {
-  make_shards(50);
-  options_.random_flip = true;
-  const auto expected = batches(*open(), 20);
-  FaultyStore remote(
-      store_, [](const Call&) -> Status { return Ok{}; }, true);
-  for (const uint64_t budget : {uint64_t{1}, uint64_t{3000}, uint64_t{1} << 30}) {
-    options_.read_ahead_bytes_max = budget;
-    options_.thread_count = 3;
-    const auto got = batches(*open(remote), 20);
-    for (size_t i = 0; i < 20; ++i) expect_equal(got[i], expected[i]);
-    const auto resumed = batches(*open(remote, expected[13].position), 3);
-    for (size_t i = 0; i < 3; ++i) expect_equal(resumed[i], expected[13 + i]);
-  }
-}
-
-TEST_F(LoaderTest, NeighboursOfAWindowComeByOneRequest) {
-  make_shards(400, 100);
-  std::atomic<int> read_count = 0;
-  FaultyStore remote(
-      store_,
-      [&](const Call& call) -> Status {
-        read_count += is_sample_read(call);
-        return Ok{};
-      },
-      true);
-  options_.global_batch_size = 8;
-  const auto got = batches(*open(remote), 100);  // two epochs
-  ASSERT_EQ(got.size(), 100U);
-  // The first stretches are too short for neighbours; each window after them is four requests.
-  EXPECT_LT(read_count, 400);
-  read_count = 0;
-  auto loader = open(remote, {7, 0});
-  batches(*loader, 100);
-  const int of_the_first = read_count;
-  batches(*loader, 300);
-  EXPECT_LE(read_count - of_the_first, 6 * 8);
-}
-
-// A store in which every request waits until as many are under way as the test wants.
-TEST_F(LoaderTest, ManySamplesAreAskedForAtOnce) {
-  make_shards(50, 1);
-  std::mutex mutex;
-  std::condition_variable changed;
-  int count = 0;
-  FaultyStore remote(
-      store_,
-      [&](const Call& call) -> Status {
-        if (!is_sample_read(call)) return Ok{};
-        std::unique_lock lock(mutex);
-        ++count;
-        changed.notify_all();
-        if (!changed.wait_for(lock, std::chrono::seconds(60), [&] { return count >= 20; }))
-          return Error{Code::kInternal, "20 requests never came together"};
-        return Ok{};
-      },
-      true);
-  options_.thread_count = 1;
-  EXPECT_EQ(batches(*open(remote), 8).size(), 8U);
-}
-
-TEST_F(LoaderTest, TheReadAheadKeepsToItsBudget) {
-  make_shards(50);
-  std::atomic<int> read_count = 0;
-  FaultyStore remote(
-      store_,
-      [&](const Call& call) -> Status {
-        read_count += is_sample_read(call);
-        return Ok{};
-      },
-      true);
-  options_.read_ahead_bytes_max = 1;
-  options_.prefetch_batch_count = 1;
-  auto loader = open(remote);
-  batches(*loader, 2);
-  // Two batches of 6 given, one being made, and for each thread and the guess one more.
-  EXPECT_LE(read_count, 3 * 6 + 2);
-}
-
-TEST_F(LoaderTest, AStoreThatIsAwayIsWaitedForAndNothingIsLost) {
-  make_shards(30);
-  const auto expected = batches(*open(), 10);
-  for (const bool is_remote : {false, true}) {
-    std::atomic<int> reads = 0;
-    FaultyStore away(
-        store_,
-        [&](const Call& call) -> Status {
-          const int read = is_sample_read(call) ? ++reads : 0;
-          if (read >= 2 && read <= 4) return Error{Code::kUnavailable, "away"};
-          return Ok{};
-        },
-        is_remote);
-    options_.store_patience = std::chrono::seconds(60);
-    const auto got = batches(*open(away), 10);
-    ASSERT_EQ(got.size(), 10U);
-    for (size_t i = 0; i < 10; ++i) expect_equal(got[i], expected[i]);
-    EXPECT_GT(reads, 4);
-  }
-}
-
-TEST_F(LoaderTest, ALoaderEndsWhileItsStoreIsAway) {
-  make_shards(30);
-  FaultyStore away(
-      store_,
-      [](const Call& call) -> Status {
-        if (is_sample_read(call)) return Error{Code::kUnavailable, "away"};
-        return Ok{};
-      },
-      true);
-  options_.store_patience = std::chrono::seconds(3600);
-  auto loader = open(away);
-  StopSource stop;
-  stop.request();
-  EXPECT_EQ(loader->next(stop.token()).error().code, Code::kCancelled);
-}
-
-TEST_F(LoaderTest, BadSamplesOfARemoteStoreAreSkippedAlike) {
-  make_shards(30, 10, {13, 20, 21});
-  options_.bad_samples = BadSamplePolicy::kSkip;
-  const auto expected = batches(*open(), 10);
-  FaultyStore remote(
-      store_, [](const Call&) -> Status { return Ok{}; }, true);
-  auto loader = open(remote);
-  const auto got = batches(*loader, 10);
-  for (size_t i = 0; i < 10; ++i) expect_equal(got[i], expected[i]);
-  EXPECT_GE(loader->skipped_count(), 6);
-}
-
-TEST_F(LoaderTest, WhatIsCachedIsNotReadAheadAgain) {
-  make_shards(30);
-  options_.cache_bytes_max = uint64_t{1} << 30;
-  options_.read_ahead_bytes_max = 2000;  // a few samples
-  std::atomic<int> read_count = 0;
-  FaultyStore remote(
-      store_,
-      [&](const Call& call) -> Status {
-        read_count += is_sample_read(call);
-        return Ok{};
-      },
-      true);
-  const auto got = batches(*open(remote), 20);
-  const auto expected = batches(*open(), 20);
-  for (size_t i = 0; i < 20; ++i) expect_equal(got[i], expected[i]);
-  // 30 and what was asked for before its first reading had come into the cache.
-  EXPECT_LE(read_count, 60);
-}
-
-TEST_F(LoaderTest, IndexesThatDoNotFitAreReadWhenNeeded) {
-  make_shards(60, 5);
-  for (const std::string& shard : options_.shards)
-    ASSERT_TRUE(store_.head(shards::index_key(shard)));
-  const auto expected = batches(*open(), 20);
-  options_.index_bytes_max = 1;
-  options_.thread_count = 3;
-  const auto got = batches(*open(), 20);
-  for (size_t i = 0; i < 20; ++i) expect_equal(got[i], expected[i]);
-}
-
-TEST_F(LoaderTest, AShardReplacedWhileItsIndexWasNotInMemoryIsNotMixed) {
-  make_shards(60, 5);
-  options_.index_bytes_max = 1;
-  auto loader = open();
-  batches(*loader, 10);  // one epoch: every shard was opened
-  const auto shards = options_.shards;
-  make_shards(59, 5);
-  std::optional<Error> error;
-  for (int i = 0; i < 60 && !error; ++i)
-    if (auto batch = loader->next({}); !batch) error = batch.error();
-  ASSERT_TRUE(error);
-  EXPECT_EQ(error->code, Code::kCorrupt) << error->message;
-}
 
 // ---- ranks by themselves
 
@@ -545,7 +367,7 @@ TEST_F(LoaderTest, WaitingIsBoundedAndLosesNothing) {
   const auto expected = batches(*open(), 4);
   std::atomic<bool> is_closed = true;
   FaultyStore slow(store_, [&](const Call& call) -> Status {
-    if (is_sample_read(call)) is_closed.wait(true);
+    if (call.method == Method::kGetRange && call.key.ends_with(".tar")) is_closed.wait(true);
     return Ok{};
   });
   auto loader = Loader::open(slow, options_, {}, counters_);
