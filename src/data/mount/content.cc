@@ -26,7 +26,8 @@ uint64_t part_bytes_of(uint64_t window_bytes, const storage::StoreSpeed& speed) 
   uint64_t bytes =
       std::max(window_bytes / kPartsOfWindow, std::min(window_bytes / 4, kFlowBytesMin));
   if (flow > 0) bytes = std::min(bytes, std::max(static_cast<uint64_t>(flow), kFlowBytesMin));
-  return std::bit_floor(std::clamp(bytes, kPartBytesMin, kPartBytesMax));
+  return std::clamp(std::bit_floor(bytes + bytes / 2), kPartBytesMin,
+                    kPartBytesMax);  // the nearest
 }
 
 // The share of the memory that what nobody waits for may have.
