@@ -278,7 +278,8 @@ void DiskCache::write(const ObjectVersion& version, uint64_t offset,
   const uint64_t end = offset + bytes.size();
   const uint64_t first = (offset + kBlockBytes - 1) / kBlockBytes;
   const uint64_t past = end == version.size_bytes ? block_count(end) : end / kBlockBytes;
-  if (first >= past) return;
+  // It would push everything else out, and in the end itself.
+  if (first >= past || version.size_bytes > options_.size_bytes_max / 2) return;
   const EntryPointer entry = entry_of(version, true);
   if (!entry) return disable("cannot be written");
   uint64_t more_bytes = 0;

@@ -43,7 +43,7 @@ class DiskCache {
   // All of the range, each of its blocks verified, or false. A block that is not what was written
   // is told in the log and forgotten.
   bool read(const ObjectVersion& version, uint64_t offset, std::span<std::byte> out);
-  // Keeps the blocks that lie whole in the range.
+  // Keeps the blocks that lie whole in the range, of objects of at most half the cache's size.
   void write(const ObjectVersion& version, uint64_t offset, std::span<const std::byte> bytes);
 
   // The data file, when every block of the object is there; all of them are verified, once for as

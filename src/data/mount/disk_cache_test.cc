@@ -125,7 +125,7 @@ TEST_F(DiskCacheTest, AWholeFileIsGivenOnlyWhenEveryBlockIsThereAndRight) {
 }
 
 TEST_F(DiskCacheTest, TheLeastRecentlyUsedGoesWhenThereIsTooMuch) {
-  open(3 * kMib);
+  open(3 * kMib);  // less than four
   const std::string one = bytes_text(kMib);
   const auto named = [](int i) { return ObjectVersion{std::to_string(i), "e", kMib}; };
   for (int i = 0; i < 3; ++i) cache->write(named(i), 0, bytes(one));
@@ -135,6 +135,13 @@ TEST_F(DiskCacheTest, TheLeastRecentlyUsedGoesWhenThereIsTooMuch) {
   EXPECT_TRUE(read(named(0), 0, 10));
   EXPECT_FALSE(read(named(1), 0, 10));
   EXPECT_TRUE(read(named(3), 0, 10));
+}
+
+TEST_F(DiskCacheTest, AnObjectLargerThanHalfTheCacheIsNotKept) {
+  open(2 * kMib);
+  cache->write(version, 0, bytes(content));
+  EXPECT_FALSE(read(version, 0, 10));
+  EXPECT_EQ(cache->size_bytes(), 0U);
 }
 
 TEST_F(DiskCacheTest, AFolderBelongsToOneMount) {
