@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fails when an include crosses a border that CMakeLists.txt does not open.
 
-The allowed edges are the yard_module(...) and yard_program(...) lines: the build and this check
-read the same text. Checked besides: libtorch's headers stay in the parts that say TORCH, and its
+The allowed edges are the yard_module(...), yard_program(...) and yard_python(...) lines: the build
+and this check read the same text. Checked besides: libtorch's headers stay in the parts that say TORCH, and its
 umbrella headers out of all of them; x_internal.h stays inside its module; testing/ in tests.
 """
 import pathlib
@@ -18,7 +18,7 @@ WORDS = {"TORCH", "DEPS", "SYSTEM"}
 
 
 class Part(NamedTuple):
-    """A module (folder src/<floor>/<name>) or a program (folder apps/<name>)."""
+    """A module (src/<floor>/<name>), a program (apps/<name>) or the Python package (python)."""
 
     name: str
     folder: str
@@ -33,8 +33,11 @@ def parse_parts(cmake_text):
     floor = ""
     parts = []
     for command, arguments in re.findall(
-        r"\b(add_subdirectory_floor|yard_module|yard_program)\s*\(([^)]*)\)", text
+        r"\b(add_subdirectory_floor|yard_module|yard_program|yard_python)\s*\(([^)]*)\)", text
     ):
+        if command == "yard_python":
+            parts.append(Part("python", "python", False, False, section(arguments.split(), "DEPS")))
+            continue
         name, *rest = arguments.split()
         if command == "add_subdirectory_floor":
             floor = name
@@ -74,7 +77,7 @@ def check_graph(parts):
 def check_folders(root, parts):
     """Every folder with C++ in it belongs to a declared part."""
     declared = {part.folder for part in parts}
-    for folder in sorted([*root.glob("src/*/*"), *root.glob("apps/*")]):
+    for folder in sorted([*root.glob("src/*/*"), *root.glob("apps/*"), *root.glob("python")]):
         relative = folder.relative_to(root).as_posix()
         if relative not in declared and folder.is_dir() and any(sources(folder)):
             yield f"{relative}: no line in CMakeLists.txt"

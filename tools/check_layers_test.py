@@ -17,6 +17,7 @@ yard_module(store
 add_subdirectory_floor(top)
 yard_module(model TORCH DEPS base)
 yard_program(tool DEPS base store SYSTEM CLI11::CLI11)
+yard_python(DEPS base)
 """
 
 
@@ -50,6 +51,10 @@ class CheckLayersTest(unittest.TestCase):
         self.refused("src/ground/base/a.cc", '#include "store/a.h"', "not in its DEPS")
         self.refused("src/ground/base/a_test.cc", '#include "store/a.h"', "not in its DEPS")
         self.refused("apps/tool/main.cc", '  #  include "model/a.h"', "not in its DEPS")
+
+    def test_the_python_package_has_deps_too(self):
+        self.allowed("python/bindings/a.cc", '#include "base/x.h"', "#include <nanobind/nanobind.h>")
+        self.refused("python/bindings/a.cc", '#include "store/a.h"', "not in its DEPS")
 
     def test_headers_are_named_with_their_module(self):
         self.refused("src/ground/base/a.cc", '#include "a.h"', 'write "module/a.h"')

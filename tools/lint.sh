@@ -8,7 +8,7 @@ clang_format=.venv/bin/clang-format
 mode=(--dry-run -Werror)
 [ "${1:-}" != --fix ] || mode=(-i)
 
-find src apps tests bench -name '*.h' -print0 -o -name '*.cc' -print0 |
+find src apps python tests bench -name '*.h' -print0 -o -name '*.cc' -print0 |
   xargs -0 -r "$clang_format" --style=file "${mode[@]}"
 python3 tools/check_layers_test.py --quiet
 python3 tools/check_layers.py
