@@ -127,6 +127,13 @@ make_venv() {
   echo "$foreign" >$made_for
 }
 
+# So that the environment's Python imports the package of this build.
+show_package() {
+  local path_file
+  path_file=$($venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trainyard.pth
+  [ -e "$path_file" ] || echo "$(pwd -P)/build/release/python" >"$path_file"
+}
+
 # pip_install WHAT ARGUMENTS...: once for each content of the requirement files.
 pip_install() {
   local what=$1 stamp
@@ -144,10 +151,12 @@ install_python_packages() {
     check_foreign_python "$foreign"
     [ "$with_tests" = yes ] || return 0
     make_venv "$foreign"
+    show_package
     pip_install "Python packages of the tests" -r requirements-test.txt
     return
   fi
   make_venv ""
+  show_package
   pip_install "torch (large: 0.2 to 3 GiB)" -r requirements.txt
   # The build's list again as a constraint: no test package may bring another torch.
   [ "$with_tests" = no ] ||

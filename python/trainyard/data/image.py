@@ -30,7 +30,7 @@ class Image:
     mean, std   of each channel, in 0..1.
     filter      "bilinear" or "bicubic", antialiased as Pillow's.
     dct_scaling decode a JPEG at 1/2, 1/4 or 1/8 as long as that is no smaller than needed: faster,
-                and off Pillow's result by what docs/images.md states.
+                and off Pillow's result by what docs/pictures.md states.
     buckets     instead of `size`: (width, height) pairs. Each batch is of one of them, each picture
                 goes to the one whose aspect is nearest; headers of all pictures are read at the start.
     """

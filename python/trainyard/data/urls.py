@@ -13,36 +13,48 @@ from ..errors import InvalidArgument, NotFound
 
 Urls = Union[str, os.PathLike, Iterable[Union[str, os.PathLike]], Mapping[str, float]]
 
-_BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"^(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?$")
 _WILD = re.compile(r"[*?\[]")
 _URLS_MAX = 10_000_000
 
 
 def braces(pattern: str) -> list[str]:
-    """"a-{00..02}.tar" -> a-00.tar, a-01.tar, a-02.tar; {x,y} and several braces likewise."""
-    found = _BRACES.search(pattern)
-    if found is None:
+    """"a-{00..02}.tar" -> a-00.tar, a-01.tar, a-02.tar; {x,y}, several and nested ones likewise."""
+    begin = pattern.find("{")
+    if begin < 0:
         return [pattern]
-    values = _values_of(found[1])
-    if values is None:
-        raise InvalidArgument(f"'{pattern}': {{{found[1]}}} is no range and no list")
-    before, after = pattern[: found.start()], pattern[found.end() :]
-    out = [whole for value in values for whole in braces(before + value + after)]
-    if len(out) > _URLS_MAX:
+    parts, end = _parts_of(pattern, begin)
+    values = _range_of(parts[0]) if len(parts) == 1 else [v for part in parts for v in braces(part)]
+    rest = braces(pattern[end:])
+    if len(values) * len(rest) > _URLS_MAX:
         raise InvalidArgument(f"'{pattern}' means more than {_URLS_MAX} shards")
-    return out
+    return [pattern[:begin] + value + after for value in values for after in rest]
 
 
-def _values_of(inner: str) -> list[str] | None:
+def _parts_of(pattern: str, begin: int) -> tuple[list[str], int]:
+    """What the commas of the brace at `begin` separate, and where it ends."""
+    parts, depth, start = [], 0, begin + 1
+    for at in range(begin, len(pattern)):
+        char = pattern[at]
+        depth += (char == "{") - (char == "}")
+        if depth == 0 or (depth == 1 and char == ","):
+            parts.append(pattern[start:at])
+            start = at + 1
+        if depth == 0:
+            return parts, at + 1
+    raise InvalidArgument(f"'{pattern}': a brace is not closed")
+
+
+def _range_of(inner: str) -> list[str]:
     limits = _RANGE.match(inner)
     if limits is None:
-        return inner.split(",") if "," in inner else None
+        raise InvalidArgument(f"{{{inner}}} is no range and no list")
     first, last, step = int(limits[1]), int(limits[2]), int(limits[3] or 1)
     if step == 0 or abs(last - first) // step >= _URLS_MAX:
         raise InvalidArgument(f"the range {{{inner}}} is too long")
-    is_padded = any(len(text.lstrip("-")) > 1 and text.lstrip("-")[0] == "0" for text in limits.group(1, 2))
-    width = max(len(limits[1]), len(limits[2])) if is_padded else 0
+    ends = limits.group(1, 2)
+    is_padded = any(len(end.lstrip("-")) > 1 and end.lstrip("-")[0] == "0" for end in ends)
+    width = max(map(len, ends)) if is_padded else 0
     numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
     return [f"{number:0{width}d}" for number in numbers]
 

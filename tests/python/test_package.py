@@ -1,0 +1,73 @@
+"""The README's example, the wheel, and what an editor sees."""
+
+import inspect
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import trainyard
+from shard_files import PACKAGE_DIR, ROOT, run_script, script_environment, write_shards
+
+BUILD_SECONDS = 1800
+
+
+def examples_of(page):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_readmes_example_runs(tmp_path):
+    (example,) = examples_of("README.md")
+    assert len(example.splitlines()) == 10
+    (tmp_path / "shards").mkdir()
+    write_shards(tmp_path / "shards", 70, 35)
+    run_script(f"import os; os.chdir({str(tmp_path)!r})\n" + example + "assert batch['images'].shape == (32, 3, 256, 256)\n")
+    assert (tmp_path / "data-state.pt").exists()
+
+
+def test_editors_and_help_know_the_package():
+    folder = pathlib.Path(trainyard.__file__).parent
+    assert folder == PACKAGE_DIR / "trainyard"
+    assert (folder / "py.typed").exists() and (folder / "_native.pyi").exists()
+    for name in ("ShardLoader", "Image", "Batch", "samples", "expand"):
+        thing = getattr(trainyard.data, name)
+        assert len(inspect.getdoc(thing)) > 200
+    for name in trainyard.__all__:
+        assert inspect.getdoc(getattr(trainyard, name)) or name == "set_log_level"
+
+
+def test_the_versions_agree():
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{trainyard.__version__}"' in project
+    assert f"VERSION {trainyard.__version__} " in (ROOT / "CMakeLists.txt").read_text()
+    for line in (ROOT / "requirements.txt").read_text().splitlines():
+        assert not line.startswith("nanobind==") or f'"{line}"' in project
+
+
+def run(*command, **variables):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=BUILD_SECONDS,
+                          env={**script_environment(**variables), "PYTHONPATH": ""})
+
+
+def test_a_wheel_is_built_and_works_without_torch(shards, tmp_path):
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    built = run(*pip, "wheel", ROOT, "--no-deps", "-w", tmp_path, CCACHE_BASEDIR=ROOT,
+                CMAKE_BUILD_PARALLEL_LEVEL=os.cpu_count())
+    if "No matching distribution" in built.stderr:
+        pytest.skip("the wheel's build requirements cannot be reached from here")
+    assert built.returncode == 0, built.stdout[-3000:] + built.stderr[-3000:]
+    (wheel,) = tmp_path.glob("trainyard-*.whl")
+    assert run(sys.executable, "-m", "venv", tmp_path / "env").returncode == 0
+    python = tmp_path / "env/bin/python"
+    installed = run(python, "-m", "pip", "--disable-pip-version-check", "install", wheel)
+    assert installed.returncode == 0, installed.stderr
+    text = """
+import importlib.util, sys, trainyard
+assert importlib.util.find_spec("torch") is None and "env/lib" in trainyard.__file__
+loader = trainyard.data.ShardLoader(sys.argv[1], batch_size=10, image=trainyard.data.Image(size=16))
+print(sorted(i for batch in loader for i in batch.sample_ids.tolist()) == list(range(100)))
+"""
+    used = run(python, "-c", text, shards)
+    assert used.stdout == "True\n", used.stderr
