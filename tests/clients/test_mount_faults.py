@@ -119,12 +119,17 @@ def test_readers_wait_for_a_store_that_is_away_and_lose_nothing(proxy, mount):
     started.wait(WAIT_SECONDS)
     proxy.is_away = True
     started.wait(WAIT_SECONDS)
+    # Also who opens a file that nobody has asked for before.
+    opener = threading.Thread(target=lambda: right.append(
+        read_whole(mount.path / "large") == content_of(1)))
+    opener.start()
     wait_until(lambda: "cannot be reached" in mount.log(), "nobody noticed")
     assert not right
     proxy.is_away = False
     for thread in threads:
         thread.join(WAIT_SECONDS)
-    assert right == [True] * 8
+    opener.join(WAIT_SECONDS)
+    assert right == [True] * 9
 
 
 def test_a_store_that_stays_away_is_an_error_after_the_wait_and_not_for_ever(

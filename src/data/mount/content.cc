@@ -37,9 +37,11 @@ uint64_t ahead_budget(uint64_t budget_bytes) {
 
 }  // namespace
 
-Content::Content(storage::ObjectStore& store, Memory& memory, FetchQueue& queue, DiskCache* cache,
-                 CounterRegistry& counters, ContentOptions options, StopToken stop, Clock& clock)
+Content::Content(storage::ObjectStore& store, StoreWait& wait, Memory& memory, FetchQueue& queue,
+                 DiskCache* cache, CounterRegistry& counters, ContentOptions options,
+                 StopToken stop, Clock& clock)
     : store_(store),
+      wait_(wait),
       memory_(memory),
       queue_(queue),
       cache_(cache),
@@ -53,7 +55,6 @@ Content::Content(storage::ObjectStore& store, Memory& memory, FetchQueue& queue,
               counters.counter(metric::kMountFetchedBytes),
               counters.counter(metric::kMountObjectRequests),
               counters.counter(metric::kMountUnusedBytes),
-              counters.counter(metric::kMountStoreRetries),
               counters.counter(metric::kMountChangedObjects)} {}
 
 Content::~Content() {

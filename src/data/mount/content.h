@@ -27,6 +27,7 @@
 #include "mount/memory.h"
 #include "mount/object_version.h"
 #include "mount/read_ahead.h"
+#include "mount/store_wait.h"
 #include "storage/object_store.h"
 #include "telemetry/counters.h"
 
@@ -34,8 +35,6 @@ namespace yard::mount {
 
 struct ContentOptions {
   uint64_t window_bytes_max = uint64_t{64} << 20;  // of one reader
-  // While the store cannot be reached readers wait, so long at most.
-  std::chrono::milliseconds store_wait_max{300'000};
   // The version is gone from the store. Called on any thread.
   std::function<void(const ObjectVersion&)> on_changed;
 };
@@ -43,7 +42,8 @@ struct ContentOptions {
 // Thread-safe.
 //
 // Errors of reads: kCorrupt (the object changed, or the store gives wrong bytes), kNotFound (it was
-// removed), kUnavailable and kDeadlineExceeded (the store stayed away for store_wait_max),
+// removed), kUnavailable and kDeadlineExceeded (the store stayed away for
+// longer than StoreWait allows),
 // kInvalidArgument (refused), kCancelled (stopped).
 class Content {
  public:
@@ -53,8 +53,8 @@ class Content {
   using Done = std::function<void(Result<Pieces>)>;
 
   // All but `options` outlive it; `cache` may be null. `queue` must be ended before it.
-  Content(storage::ObjectStore& store, Memory& memory, FetchQueue& queue, DiskCache* cache,
-          CounterRegistry& counters, ContentOptions options, StopToken stop,
+  Content(storage::ObjectStore& store, StoreWait& wait, Memory& memory, FetchQueue& queue,
+          DiskCache* cache, CounterRegistry& counters, ContentOptions options, StopToken stop,
           Clock& clock = Clock::real());
   ~Content();
 
@@ -111,10 +111,9 @@ class Content {
   void fail(const PartPointer& part, const Error& error);
   void complete(const Reads& reads);
   void serve_starved();
-  bool wait_for_store(const Error& error, Clock::Monotonic since, int attempt);
-  void note_store_back();
 
   storage::ObjectStore& store_;
+  StoreWait& wait_;
   Memory& memory_;
   FetchQueue& queue_;
   DiskCache* const cache_;
@@ -123,7 +122,7 @@ class Content {
   Clock& clock_;
   struct Counts {
     Counter &reads, &read_bytes, &late_reads, &wait_seconds, &fetched_bytes, &requests,
-        &unused_bytes, &retries, &changed;
+        &unused_bytes, &changed;
   } counts_;
 
   std::mutex mutex_;
@@ -131,7 +130,6 @@ class Content {
   std::list<PartPointer> recent_;                       // all parts of files, newest first
   std::deque<ReadPointer> starved_;                     // wait for memory
   int stream_count_ = 0;                                // handles with a window
-  std::atomic<bool> store_is_away_ = false;
 };
 
 }  // namespace yard::mount

@@ -11,12 +11,6 @@ namespace {
 // A request that nobody needs any more is broken off when it would bring more than this: a new
 // connection costs about as much.
 constexpr uint64_t kWorthBreakingOff = 1 << 20;
-constexpr std::chrono::milliseconds kStoreDelayFirst{200};
-constexpr std::chrono::milliseconds kStoreDelayMax{2'000};
-
-bool is_of_the_store(Code code) {
-  return code == Code::kUnavailable || code == Code::kDeadlineExceeded || code == Code::kExhausted;
-}
 
 bool is_of_the_object(Code code) {
   return code == Code::kCorrupt || code == Code::kNotFound;
@@ -75,32 +69,16 @@ Result<uint64_t> Content::fetch_from_store(const PartPointer& part) {
                      : store_.get_range_to(version.key, version.etag, part->offset + from,
                                            part->size_bytes - from, sink);
     if (got) {
-      note_store_back();
+      wait_.note_answer();
       finish(part);
       return part->size_bytes;
     }
     Error error = std::move(got).error();
-    const bool may_wait = is_of_the_store(error.code) && !part->is_abandoned;
-    if (!may_wait || !wait_for_store(error, since, attempt)) {
+    if (part->is_abandoned || !wait_.wait(error, since, attempt)) {
       fail(part, error);
       return error;
     }
   }
-}
-
-bool Content::wait_for_store(const Error& error, Clock::Monotonic since, int attempt) {
-  if (clock_.now() - since >= options_.store_wait_max) return false;
-  if (!store_is_away_.exchange(true))
-    log_warning("the store cannot be reached; readers wait, for {} s at most: {}",
-                std::chrono::duration_cast<std::chrono::seconds>(options_.store_wait_max).count(),
-                error.message);
-  counts_.retries.add(1);
-  const auto delay = std::min(kStoreDelayMax, kStoreDelayFirst * (1 << std::min(attempt, 10)));
-  return clock_.sleep_for(delay, stop_);
-}
-
-void Content::note_store_back() {
-  if (store_is_away_ && store_is_away_.exchange(false)) log_info("the store can be reached again");
 }
 
 // On a thread of the HTTP client.

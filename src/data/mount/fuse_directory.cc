@@ -87,7 +87,8 @@ class EntryBuffer {
 
 // Whether the entries from `offset` on can be told without asking the store.
 bool FuseFiles::is_at_hand(OpenDirectory& directory, uint64_t offset) {
-  const std::lock_guard lock(directory.mutex);
+  const std::unique_lock lock(directory.mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return false;  // an interrupted request's task asks the store still
   if (offset < 2 && (!directory.page || directory.page_begin > 2)) {
     directory.page = listing_.cached_page(directory.key, "");
     directory.page_begin = 2;

@@ -47,13 +47,24 @@ std::optional<std::string> key_before(std::string_view key) {
 
 }  // namespace
 
-Listing::Listing(storage::ObjectStore& store, const KeyShare* share, const ListingOptions& options,
-                 CounterRegistry& counters, Clock& clock)
+Listing::Listing(storage::ObjectStore& store, StoreWait* wait, const KeyShare* share,
+                 const ListingOptions& options, CounterRegistry& counters, Clock& clock)
     : store_(store),
+      wait_(wait),
       share_(share),
       options_(options),
       clock_(clock),
       request_count_(counters.counter(metric::kMountListRequests)) {}
+
+Result<storage::ListPage> Listing::list(const storage::ListRequest& request) {
+  const Clock::Monotonic since = clock_.now();
+  for (int attempt = 0;; ++attempt) {
+    request_count_.add(1);
+    auto page = store_.list(request);
+    if (page && wait_ != nullptr) wait_->note_answer();
+    if (page || wait_ == nullptr || !wait_->wait(page.error(), since, attempt)) return page;
+  }
+}
 
 // ---- pages
 
@@ -98,11 +109,10 @@ Result<Listing::PagePointer> Listing::shared_fetch(const std::string& directory,
 Result<Listing::PagePointer> Listing::fetch_page(const std::string& directory,
                                                  const std::string& start_after,
                                                  std::vector<std::string> open_names) {
-  request_count_.add(1);
-  YARD_ASSIGN(storage::ListPage listed, store_.list({.prefix = directory,
-                                                     .start_after = start_after,
-                                                     .delimiter = "/",
-                                                     .object_count_max = kPageEntries}));
+  YARD_ASSIGN(storage::ListPage listed, list({.prefix = directory,
+                                              .start_after = start_after,
+                                              .delimiter = "/",
+                                              .object_count_max = kPageEntries}));
   auto page = std::make_shared<ListingPage>();
   page->start_after = start_after;
   page->next_start_after = std::move(listed.next_start_after);
@@ -243,9 +253,8 @@ Result<Listing::Found> Listing::find(const std::string& directory, const std::st
 Result<Listing::Found> Listing::find_single(const std::string& directory, const std::string& name) {
   const std::string key = directory + name;
   Found found{.expires = clock_.now() + options_.ttl};
-  request_count_.add(1);
   YARD_ASSIGN(storage::ListPage page,
-              store_.list({.prefix = key, .delimiter = "/", .object_count_max = kSingleEntries}));
+              list({.prefix = key, .delimiter = "/", .object_count_max = kSingleEntries}));
   if (!page.objects.empty() && page.objects.front().key == key) {
     found.entry = file_entry(page.objects.front(), directory.size());
   } else {
@@ -254,8 +263,7 @@ Result<Listing::Found> Listing::find_single(const std::string& directory, const 
         std::ranges::find(page.common_prefixes, as_folder) != page.common_prefixes.end();
     if (!is_folder && !page.next_start_after.empty() && page.next_start_after < as_folder) {
       // Names between "name" and "name/", as "name-2", fill the page.
-      request_count_.add(1);
-      YARD_ASSIGN(page, store_.list({.prefix = as_folder, .object_count_max = 1}));
+      YARD_ASSIGN(page, list({.prefix = as_folder, .object_count_max = 1}));
       is_folder = !page.objects.empty();
     }
     if (is_folder) found.entry = Entry{.name = name, .is_directory = true};

@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "mount/key_share.h"
+#include "mount/store_wait.h"
 #include "storage/object_store.h"
 #include "telemetry/counters.h"
 
@@ -54,9 +55,9 @@ struct ListingOptions {
 // Thread-safe. Methods that say so ask the store and block; the others never do.
 class Listing {
  public:
-  // `store`, `share` (null: everything) and `clock` outlive it.
-  Listing(storage::ObjectStore& store, const KeyShare* share, const ListingOptions& options,
-          CounterRegistry& counters, Clock& clock = Clock::real());
+  // All but `options` outlive it. share: null: everything; wait: null: an error is told at once.
+  Listing(storage::ObjectStore& store, StoreWait* wait, const KeyShare* share,
+          const ListingOptions& options, CounterRegistry& counters, Clock& clock = Clock::real());
 
   // Of a directory's key: "" or "a/b/".
   using PagePointer = std::shared_ptr<const ListingPage>;
@@ -102,6 +103,7 @@ class Listing {
     const Kept* kept = nullptr;
   };
 
+  Result<storage::ListPage> list(const storage::ListRequest& request);
   Result<PagePointer> fetch_page(const std::string& directory, const std::string& start_after,
                                  std::vector<std::string> open_names);
   Result<PagePointer> shared_fetch(const std::string& directory, const std::string& start_after,
@@ -114,6 +116,7 @@ class Listing {
   bool should_page(const std::string& directory);
 
   storage::ObjectStore& store_;
+  StoreWait* const wait_;
   const KeyShare* const share_;
   const ListingOptions options_;
   Clock& clock_;

@@ -44,7 +44,7 @@ class ListingTest : public testing::Test {
                     }};
   FakeClock clock;
   CounterRegistry counters;
-  Listing listing{store, nullptr, {.ttl = std::chrono::seconds(60)}, counters, clock};
+  Listing listing{store, nullptr, nullptr, {.ttl = std::chrono::seconds(60)}, counters, clock};
 };
 
 using Names = std::vector<std::string>;
@@ -122,7 +122,7 @@ TEST_F(ListingTest, ManyLookupsInADirectoryTurnIntoPages) {
 }
 
 TEST_F(ListingTest, OnlySoManyEntriesAreKept) {
-  Listing small(store, nullptr, {.entry_count_max = 2500}, counters, clock);
+  Listing small(store, nullptr, nullptr, {.entry_count_max = 2500}, counters, clock);
   for (int i = 0; i < 5000; ++i) put("d/" + std::to_string(10'000 + i));
   Listing::PagePointer page;
   int kept = 0;
@@ -147,6 +147,24 @@ TEST_F(ListingTest, AFailureIsToldAndNotRemembered) {
   EXPECT_TRUE(find("d/", "a"));
 }
 
+TEST_F(ListingTest, WhoAsksWaitsForAStoreThatIsAwayAndGoesOn) {
+  put("d/a");
+  StoreWait wait(std::chrono::seconds(60), counters, {}, clock);
+  int failures_left = 10;
+  FaultyStore away(memory, [&](const Call&) -> Status {
+    if (failures_left-- > 0) return Error{Code::kUnavailable, "away"};
+    return Ok{};
+  });
+  Listing waiting(away, &wait, nullptr, {}, counters, clock);
+  const auto found = waiting.find("d/", "a");
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->entry);
+  EXPECT_GE(clock.elapsed(), std::chrono::seconds(10));
+  failures_left = 1'000;
+  EXPECT_EQ(waiting.find("e/", "a").error().code, Code::kUnavailable);
+  EXPECT_LT(clock.elapsed(), std::chrono::seconds(120));
+}
+
 TEST_F(ListingTest, PlacesOfFilesAreCountedOverPages) {
   for (int i = 0; i < 2500; ++i) put("d/" + std::to_string(10'000 + i));
   names("d/");
@@ -159,7 +177,7 @@ TEST_F(ListingTest, AShareShowsItsOwnObjectsAndTheirDirectories) {
   for (const char* key : {"a/1", "a/2", "b/3", "c"}) put(key);
   const auto share = KeyShare::take(memory, "", {0, 2}, {});
   ASSERT_TRUE(share);
-  Listing shared(store, &*share, {}, counters, clock);
+  Listing shared(store, nullptr, &*share, {}, counters, clock);
   const auto page = shared.page("", nullptr);
   ASSERT_TRUE(page);
   Names shown;

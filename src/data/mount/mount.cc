@@ -83,6 +83,7 @@ struct Mount::Impl {
   StopSource stop_source;
   std::string mount_point;  // without links
   std::optional<KeyShare> share;
+  std::optional<StoreWait> wait;
   std::optional<Memory> memory;
   std::unique_ptr<DiskCache> cache;
   std::optional<Listing> listing;
@@ -97,7 +98,7 @@ struct Mount::Impl {
 };
 
 Status Mount::Impl::build() {
-  Listing probe(*store, nullptr, {}, counters, clock);
+  Listing probe(*store, nullptr, nullptr, {}, counters, clock);
   YARD_TRY(probe.page(options.prefix, nullptr));
   if (options.share) {
     YARD_ASSIGN(share, KeyShare::take(*store, options.prefix, *options.share, options.stop));
@@ -108,13 +109,13 @@ Status Mount::Impl::build() {
                                        store->url(), counters));
   }
   memory.emplace(memory_bytes_of(options));
-  listing.emplace(*store, share ? &*share : nullptr, ListingOptions{.ttl = options.metadata_ttl},
-                  counters, clock);
+  wait.emplace(options.store_wait_max, counters, stop_source.token(), clock);
+  listing.emplace(*store, &*wait, share ? &*share : nullptr,
+                  ListingOptions{.ttl = options.metadata_ttl}, counters, clock);
   inodes.emplace(options.prefix, clock.wall_now());
   queue.emplace();
-  content.emplace(*store, *memory, *queue, cache.get(), counters,
-                  ContentOptions{.store_wait_max = options.store_wait_max,
-                                 .on_changed = [this](const auto& v) { files->on_changed(v); }},
+  content.emplace(*store, *wait, *memory, *queue, cache.get(), counters,
+                  ContentOptions{.on_changed = [this](const auto& v) { files->on_changed(v); }},
                   stop_source.token(), clock);
   files.emplace(*listing, *inodes, *content, cache.get(), *queue, counters,
                 FuseFilesOptions{.inode_count_max = options.inode_count_max,

@@ -1,0 +1,40 @@
+#include "mount/store_wait.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "telemetry/metric_names.h"
+
+namespace yard::mount {
+namespace {
+
+constexpr std::chrono::milliseconds kDelayFirst{200};
+constexpr std::chrono::milliseconds kDelayMax{2'000};
+
+bool may_pass(Code code) {
+  return code == Code::kUnavailable || code == Code::kDeadlineExceeded || code == Code::kExhausted;
+}
+
+}  // namespace
+
+StoreWait::StoreWait(std::chrono::milliseconds wait_max, CounterRegistry& counters, StopToken stop,
+                     Clock& clock)
+    : wait_max_(wait_max),
+      stop_(std::move(stop)),
+      clock_(clock),
+      retry_count_(counters.counter(metric::kMountStoreRetries)) {}
+
+bool StoreWait::wait(const Error& error, Clock::Monotonic since, int attempt) {
+  if (!may_pass(error.code) || clock_.now() - since >= wait_max_) return false;
+  if (!is_away_.exchange(true))
+    log_warning("the store cannot be reached; readers wait, for {} s at most: {}",
+                std::chrono::duration_cast<std::chrono::seconds>(wait_max_).count(), error.message);
+  retry_count_.add(1);
+  return clock_.sleep_for(std::min(kDelayMax, kDelayFirst * (1 << std::min(attempt, 10))), stop_);
+}
+
+void StoreWait::note_answer() {
+  if (is_away_ && is_away_.exchange(false)) log_info("the store can be reached again");
+}
+
+}  // namespace yard::mount

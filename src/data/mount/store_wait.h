@@ -1,0 +1,35 @@
+// StoreWait: how long to go on asking a store that cannot be reached, and one line in the log about
+// it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/stop_token.h"
+#include "telemetry/counters.h"
+
+namespace yard::mount {
+
+// Thread-safe; shared by all who ask one store.
+class StoreWait {
+ public:
+  // `counters` and `clock` outlive it.
+  StoreWait(std::chrono::milliseconds wait_max, CounterRegistry& counters, StopToken stop,
+            Clock& clock);
+
+  // After the failure number `attempt`, from 0, of what was begun at `since`: waits, and says
+  // whether to ask again.
+  bool wait(const Error& error, Clock::Monotonic since, int attempt);
+  void note_answer();
+
+ private:
+  const std::chrono::milliseconds wait_max_;
+  const StopToken stop_;
+  Clock& clock_;
+  Counter& retry_count_;
+  std::atomic<bool> is_away_ = false;
+};
+
+}  // namespace yard::mount
