@@ -14,11 +14,13 @@ find_package(Boost 1.74 REQUIRED)  # headers only: Asio, Beast
 find_package(OpenSSL REQUIRED)
 find_package(CURL 7.85 REQUIRED)
 find_package(GTest REQUIRED)
+find_package(ZLIB REQUIRED)
 pkg_check_modules(freetype REQUIRED IMPORTED_TARGET freetype2)
 pkg_check_modules(harfbuzz REQUIRED IMPORTED_TARGET harfbuzz)
 pkg_check_modules(fuse3 REQUIRED IMPORTED_TARGET fuse3>=3.14)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(webp REQUIRED IMPORTED_TARGET libwebp libwebpdemux)
+pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.4)
 
 add_library(yard_warnings INTERFACE)
 target_compile_options(yard_warnings INTERFACE -Wall -Wextra -Wpedantic -Werror

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "shards/shard_index.h"
 #include "shards/shard_reader.h"
 #include "storage/memory_store.h"
 #include "storage/testing/faulty_store.h"
@@ -14,7 +17,11 @@ class PackTest : public ::testing::Test {
   void put(std::string_view key, std::string_view content = "x") {
     ASSERT_TRUE(storage::put_text(source_, key, content));
   }
-  Result<PackReport> run() { return pack(source_, target_, options_, {}, {}); }
+  Result<PackReport> run() { return pack(tree(), target_, options_, {}, {}); }
+  PackTree tree() { return tree_of(source_); }
+  static PackTree tree_of(storage::ObjectStore& store, const std::string& prefix = "") {
+    return {std::shared_ptr<storage::ObjectStore>(std::shared_ptr<void>(), &store), prefix};
+  }
   void expect_error(Code code, std::initializer_list<const char*> words) {
     auto report = run();
     ASSERT_FALSE(report);
@@ -154,7 +161,7 @@ TEST_F(PackTest, AFileThatChangesMeanwhileIsCorrupt) {
           put("a.txt", "y");
         return Ok{};
       });
-  auto report = pack(changing, target_, options_, {}, {});
+  auto report = pack(tree_of(changing), target_, options_, {}, {});
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().code, Code::kCorrupt);
   EXPECT_EQ(target_keys(), "");
@@ -165,7 +172,7 @@ TEST_F(PackTest, AStopLeavesNoHalfShard) {
   put("a.txt");
   StopSource source;
   source.request();
-  auto report = pack(source_, target_, options_, source.token(), {});
+  auto report = pack(tree(), target_, options_, source.token(), {});
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().code, Code::kCancelled);
   EXPECT_EQ(target_keys(), "");
@@ -173,11 +180,193 @@ TEST_F(PackTest, AStopLeavesNoHalfShard) {
 
 TEST_F(PackTest, ProgressCountsUpToTheEnd) {
   for (const char* key : {"a.png", "a.txt", "b.png", "b.txt"}) put(key);
+  options_.shards.size_bytes_max = 3072;  // one sample
   std::string seen;
-  ASSERT_TRUE(pack(source_, target_, options_, {}, [&](const PackProgress& at) {
+  ASSERT_TRUE(pack(tree(), target_, options_, {}, [&](const PackProgress& at) {
     seen += std::to_string(at.samples_done) + "/" + std::to_string(at.sample_count) + " ";
   }));
   EXPECT_EQ(seen, "1/2 2/2 ");
+}
+
+TEST_F(PackTest, OnlyWhatLiesUnderThePrefixIsPackedByItsRelativeName) {
+  for (const char* key : {"in/a.png", "in/a.txt", "out/b.png", "in"}) put(key);
+  ASSERT_TRUE(pack(tree_of(source_, "in/"), target_, options_, {}, {}));
+  EXPECT_EQ(first_shard(), "a: png=x txt=x; ");
+}
+
+TEST_F(PackTest, WhatIsPackedIsWhatShardWriterWouldWrite) {
+  // Sizes around the tar's block and the pipeline's, and a name that needs a pax header.
+  std::string content(5 << 20, 'x');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = char(i * 2654435761U >> 24);
+  const size_t sizes[] = {0,      1, 511, 512, 513, 3000, (2 << 20) - 512, 2 << 20, (2 << 20) + 1,
+                          5 << 20};
+  storage::MemoryStore expected;
+  options_.shards.size_bytes_max = 6 << 20;
+  auto writer = ShardWriter::create(expected, options_.shards);
+  for (size_t i = 0; i < std::size(sizes); ++i) {
+    const std::string key = (i % 3 == 0 ? "d/" + std::string(150, 'k') : "k") + std::to_string(i);
+    put(key + ".png", content.substr(0, sizes[i]));
+    put(key + ".txt", key);
+  }
+  std::map<std::string, std::string> texts;
+  const auto listed = storage::list_all(source_, "");
+  for (const auto& object : *listed) texts[object.key] = *storage::get_all(source_, object.key);
+  for (auto it = texts.begin(); it != texts.end();) {
+    const std::string key = it->first.substr(0, it->first.size() - 4);
+    const auto png = std::as_bytes(std::span((it++)->second));
+    const auto txt = std::as_bytes(std::span((it++)->second));
+    const NewMember members[] = {{"png", png}, {"txt", txt}};
+    ASSERT_TRUE(writer->add(key, members));
+  }
+  ASSERT_TRUE(writer->finish());
+  auto report = run();
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_GT(report->shards.size(), 2U);
+  for (const ShardSummary& shard : report->shards) {
+    EXPECT_EQ(*storage::get_all(target_, shard.key), *storage::get_all(expected, shard.key));
+    const auto ours = ShardIndex::decode(*storage::get_all(target_, index_key(shard.key)), "ours");
+    const auto theirs =
+        ShardIndex::decode(*storage::get_all(expected, index_key(shard.key)), "theirs");
+    EXPECT_TRUE(ours->same_content(*theirs));
+    EXPECT_EQ(*storage::get_all(target_, index_key(shard.key)), ours->encode());
+  }
+}
+
+// Whichever call fails: no half shard, and the same run goes on to the same bytes.
+TEST_F(PackTest, ARunThatWasBrokenOffAnywhereGoesOnToTheSameBytes) {
+  for (int i = 0; i < 6; ++i) {
+    put("a" + std::to_string(i) + ".png", std::string(600, char('a' + i)));
+    put("a" + std::to_string(i) + ".txt");
+  }
+  options_.shards.size_bytes_max = 6656;  // two samples
+  storage::MemoryStore whole;
+  ASSERT_TRUE(pack(tree(), whole, options_, {}, {}));
+  const auto wanted = storage::list_all(whole, "");
+  ASSERT_EQ(wanted->size(), 6U);
+  uint64_t failing = 0, resumed = 0;
+  for (bool failed = true; failed; ++failing) {
+    storage::MemoryStore target;
+    failed = false;
+    storage::testing::FaultyStore faulty(target, [&](const storage::testing::Call& call) -> Status {
+      if (call.number < failing) return Ok{};
+      failed = true;
+      return Error{Code::kUnavailable, "injected"};
+    });
+    const bool is_done = bool(pack(tree(), faulty, options_, {}, {}));
+    EXPECT_EQ(is_done, !failed);
+    const auto objects = storage::list_all(target, "");
+    for (const auto& object : *objects)
+      if (object.key.ends_with(".tar")) {
+        EXPECT_EQ(*storage::get_all(target, object.key), *storage::get_all(whole, object.key));
+      }
+    options_.replace = !failed;  // a run that ended is not gone on with
+    auto again = pack(tree(), target, options_, {}, {});
+    ASSERT_TRUE(again) << failing << ": " << again.error().message;
+    resumed += again->resumed_count;
+    const auto found = storage::list_all(target, "");
+    ASSERT_EQ(found->size(), wanted->size()) << failing;
+    for (const auto& object : *wanted)
+      if (object.key.ends_with(".tar")) {
+        EXPECT_EQ(*storage::get_all(target, object.key), *storage::get_all(whole, object.key));
+      }
+  }
+  EXPECT_GT(failing, 15U);
+  EXPECT_GT(resumed, 10U);
+}
+
+TEST_F(PackTest, AnotherRunsRestIsNotGoneOnWith) {
+  for (const char* key : {"a.png", "a.txt", "b.png", "b.txt"}) put(key);
+  options_.shards.size_bytes_max = 3072;
+  storage::testing::FaultyStore broken(target_, [&](const storage::testing::Call& call) -> Status {
+    if (call.key == "shard-000001.tar") return Error{Code::kExhausted, "full"};
+    return Ok{};
+  });
+  auto first = pack(tree(), broken, options_, {}, {});
+  ASSERT_FALSE(first);
+  EXPECT_NE(first.error().message.find("the same command goes on"), std::string::npos);
+  put("a.txt", "another caption");
+  expect_error(Code::kInvalidArgument, {"shard-000000.tar", "broken off", "--replace"});
+  options_.replace = true;
+  ASSERT_TRUE(run());
+  EXPECT_EQ(target_keys(),
+            "shard-000000.tar shard-000000.tar.idx shard-000001.tar shard-000001.tar.idx ");
+}
+
+TEST_F(PackTest, AKeyThatNoShardCanHoldIsRefusedOrToldOf) {
+  put("a.png");
+  put("a.txt");
+  put("d/\n.png");
+  put("d/\n.txt");
+  expect_error(Code::kInvalidArgument, {"line break"});
+  std::string told;
+  options_.on_bad = [&](const BadSample& bad) -> Status {
+    told += bad.key;
+    return Ok{};
+  };
+  ASSERT_TRUE(run());
+  EXPECT_EQ(told, "d/\n");
+  EXPECT_EQ(first_shard(), "a: png=x txt=x; ");
+}
+
+class ManifestTest : public PackTest {
+ protected:
+  Result<PackReport> pack_lines(const std::string& lines) {
+    const auto open = [&](const std::string& url) -> Result<storage::Location> {
+      return storage::Location{tree().store, url};
+    };
+    return pack(PackManifest{"m.jsonl", lines, open}, target_, options_, {}, {});
+  }
+  void expect_bad(const std::string& lines, Code code, std::initializer_list<const char*> words) {
+    const auto report = pack_lines(lines);
+    ASSERT_FALSE(report) << lines;
+    EXPECT_EQ(report.error().code, code) << report.error().message;
+    for (const char* word : words)
+      EXPECT_NE(report.error().message.find(word), std::string::npos) << report.error().message;
+  }
+};
+
+TEST_F(ManifestTest, FilesTextsAndMetadataBecomeMembersInTheOrderOfTheLines) {
+  put("raw/7.jpg", "picture");
+  ASSERT_TRUE(pack_lines(
+      R"({"key": "z/7", "files": {"jpg": "raw/7.jpg"}, "text": {"txt": "a cat"}, "json": {"w": 1, "h": [2, null]}})"
+      "\n\n"
+      R"({"key": "a", "files": {"seg.PNG": "raw/7.jpg"}})"));
+  EXPECT_EQ(first_shard(), R"(z/7: jpg=picture json={"h":[2,null],"w":1} txt=a cat; )"
+                           "a: seg.png=picture; ");
+}
+
+TEST_F(ManifestTest, WhatIsWrongIsNamedWithItsLine) {
+  put("f");
+  const std::string good = R"({"key": "a", "files": {"jpg": "f"}})"
+                           "\n";
+  expect_bad(good + "{", Code::kInvalidArgument, {"m.jsonl:2"});
+  expect_bad(good + R"({"key": "b", "file": {}})", Code::kInvalidArgument, {":2", "'files'"});
+  expect_bad(good + R"({"files": {"jpg": "f"}})", Code::kInvalidArgument, {":2", "key"});
+  expect_bad(good + R"({"key": "b"})", Code::kInvalidArgument, {":2", "no members"});
+  expect_bad(good + R"({"key": "b", "files": {"jpg": 3}})", Code::kInvalidArgument, {":2", "jpg"});
+  expect_bad(good + R"({"key": "b", "json": 1, "text": {"JSON": ""}})", Code::kInvalidArgument,
+             {":2", "'json'"});
+  expect_bad(good + good, Code::kInvalidArgument, {":2", "'a'", "line 1"});
+  expect_bad(good + R"({"key": "b", "files": {"jpg": "none"}})", Code::kNotFound, {":2", "none"});
+  expect_bad(good + R"({"key": "b.c", "text": {"txt": ""}})", Code::kInvalidArgument,
+             {":2", "dot"});
+  EXPECT_EQ(target_keys(), "");
+}
+
+TEST_F(ManifestTest, SamplesOfMissingFilesAreLeftOutWhereAsked) {
+  put("f");
+  std::vector<BadSample> bad;
+  options_.on_bad = [&](const BadSample& sample) -> Status {
+    bad.push_back(sample);
+    return Ok{};
+  };
+  ASSERT_TRUE(pack_lines(R"({"key": "b", "files": {"jpg": "none"}})"
+                         "\n"
+                         R"({"key": "a", "files": {"jpg": "f"}})"));
+  EXPECT_EQ(first_shard(), "a: jpg=x; ");
+  ASSERT_EQ(bad.size(), 1U);
+  EXPECT_EQ(bad[0].key, "b");
+  EXPECT_EQ(bad[0].offset, 1U);
 }
 
 }  // namespace

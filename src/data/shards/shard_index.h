@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "shards/bad_sample.h"
+#include "shards/tar_scanner.h"
 #include "storage/object_store.h"
 
 namespace yard::shards {
@@ -77,6 +79,7 @@ class ShardIndexBuilder {
   // Members come in shard order; those that belong to no sample are left out. kCorrupt, naming the
   // members: two of one sample with the same extension, or with another sample between them.
   Status add(std::string_view member_name, uint64_t offset, uint64_t size_bytes, uint32_t crc32c);
+  uint64_t member_count() const { return index_.members_.size(); }
   uint64_t sample_count() const { return index_.samples_.size(); }
   ShardIndex finish(const storage::ObjectInfo& shard);
 
@@ -102,8 +105,23 @@ struct ScannedShard {
   ShardIndex index;
   storage::ObjectInfo shard;
   uint64_t link_count = 0;  // hard and symbolic links, which no sample can have
+  uint64_t bad_count = 0;   // samples left out
+  // Offsets are those of the unpacked archive: nothing can be read in its place then.
+  TarCompression compression = TarCompression::kNone;
 };
-Result<ScannedShard> scan_shard(storage::ObjectStore& store, std::string_view shard_key);
+struct ScanOptions {
+  // Members of a sample may have others between them. The index then serves this process alone:
+  // encode() would write what decode() refuses.
+  bool group_by_key = false;
+  BadSampleSink on_bad;
+  // What the contents should be; nullptr: whatever they are. Of a compressed shard it is nothing.
+  const ShardIndex* expected = nullptr;
+};
+// kCorrupt, naming shard, offset and member: see TarScanner, ShardIndexBuilder and, with
+// `expected`, a content of another checksum; where options.on_bad is given it is told instead.
+// kInvalidArgument: not a tar.
+Result<ScannedShard> scan_shard(storage::ObjectStore& store, std::string_view shard_key,
+                                const ScanOptions& options = {});
 
 enum class IndexSource { kSidecar, kMissing, kStale };  // the last two: the shard was scanned
 
@@ -115,7 +133,8 @@ struct OpenedIndex {
 // The sidecar, when it describes the shard as it is now: same size and etag; or, as a copied shard
 // has another etag, same size and the content of its first, middle and last sample. A missing or
 // stale sidecar is told in the log and the shard scanned instead; nothing is written. kCorrupt: the
-// sidecar is damaged, or the shard is.
+// sidecar is damaged, or the shard is. kInvalidArgument: the shard is compressed as a whole, so
+// that no sample can be read in its place.
 Result<OpenedIndex> open_index(storage::ObjectStore& store, std::string_view shard_key);
 
 }  // namespace yard::shards

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/crc32c.h"
-#include "shards/sample_name.h"
 #include "shards/shard_index.h"
+#include "shards/shard_layout_internal.h"
 #include "shards/tar_header.h"
 #include "storage/keys.h"
 
@@ -12,22 +12,6 @@ namespace yard::shards {
 namespace {
 
 constexpr size_t kWriteBytes = size_t{1} << 20;
-constexpr uint64_t kEndMarkBytes = 2 * kTarBlockBytes;
-
-// A name must be read back as the same key and extension, and be safe to unpack.
-Status check_member(std::string_view key, std::string_view extension) {
-  const std::string name = fmt::format("{}.{}", key, extension);
-  const auto bad = [&](std::string_view why) {
-    return Error{Code::kInvalidArgument, fmt::format("member '{}': {}", name, why)};
-  };
-  if (!storage::check_key(key) || !storage::check_key(name))
-    return bad("not a path of plain parts in UTF-8");
-  if (name.find('\n') != name.npos) return bad("a line break in its name");
-  const auto split = split_member_name(name);
-  if (!split || split->key != key || split->extension != extension)
-    return bad("the key has a dot in its last part, or is a reserved '__name__'");
-  return Ok{};
-}
 
 // A tar being written, gathered into large writes.
 class TarUpload {
@@ -88,15 +72,12 @@ struct ShardWriter::Impl {
   uint64_t packed_size_bytes(std::string_view key, std::span<const NewMember> members) const {
     uint64_t size_bytes = 0;
     for (const NewMember& member : members)
-      size_bytes +=
-          tar_member_header(fmt::format("{}.{}", key, member.extension), member.content.size())
-              .size() +
-          padded_to_block(member.content.size());
+      size_bytes += frame_bytes(member_name(key, member.extension), member.content.size());
     return size_bytes;
   }
 
   Status start_shard() {
-    std::string key = fmt::format("{}-{:06}.tar", options.prefix, summaries.size());
+    std::string key = shard_key(options.prefix, summaries.size());
     YARD_ASSIGN(auto upload, store.upload(key));
     shard.emplace(Shard{std::move(key), TarUpload(std::move(upload)), {}});
     return Ok{};
@@ -120,7 +101,7 @@ struct ShardWriter::Impl {
       YARD_TRY(finish_shard());
     if (!shard) YARD_TRY(start_shard());
     for (const NewMember& member : members) {
-      const std::string name = fmt::format("{}.{}", key, member.extension);
+      const std::string name = member_name(key, member.extension);
       YARD_ASSIGN(const uint64_t offset, shard->tar.add(name, member.content));
       auto added = shard->index.add(name, offset, member.content.size(), crc32c(member.content));
       // What is damage in a shard that is read is a wrong request here.

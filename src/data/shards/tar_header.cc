@@ -122,6 +122,11 @@ std::string pax_record(std::string_view key, std::string_view value) {
   return fmt::format("{} {}={}\n", length, key, value);
 }
 
+std::string pax_records(std::string_view name, uint64_t size_bytes) {
+  return pax_record("path", name) +
+         (size_bytes > kUstarSizeMax ? pax_record("size", std::to_string(size_bytes)) : "");
+}
+
 void append(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
@@ -178,14 +183,17 @@ std::vector<std::byte> tar_member_header(std::string_view name, uint64_t size_by
     append(out, ustar_block(fitting->prefix, fitting->name, size_bytes, '0'));
     return out;
   }
-  const std::string records =
-      pax_record("path", name) +
-      (size_bytes > kUstarSizeMax ? pax_record("size", std::to_string(size_bytes)) : "");
+  const std::string records = pax_records(name, size_bytes);
   append(out, ustar_block("", "PaxHeaders/member", records.size(), 'x'));
   append(out, std::as_bytes(std::span(records)));
   out.resize(padded_to_block(out.size()));
   append(out, ustar_block("", "member", std::min(size_bytes, kUstarSizeMax), '0'));
   return out;
+}
+
+uint64_t tar_header_bytes(std::string_view name, uint64_t size_bytes) {
+  if (size_bytes <= kUstarSizeMax && ustar_name(name)) return kTarBlockBytes;
+  return 2 * kTarBlockBytes + padded_to_block(pax_records(name, size_bytes).size());
 }
 
 }  // namespace yard::shards

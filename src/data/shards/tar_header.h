@@ -45,5 +45,7 @@ Result<std::vector<PaxRecord>> parse_pax(std::string_view content);
 // longer than ustar's fields or not ASCII, or the size over 8 GiB. The same bytes for the same
 // arguments: mode 0644, owner 0, times 2000-01-01.
 std::vector<std::byte> tar_member_header(std::string_view name, uint64_t size_bytes);
+// How many bytes that is.
+uint64_t tar_header_bytes(std::string_view name, uint64_t size_bytes);
 
 }  // namespace yard::shards

@@ -6,12 +6,15 @@
 #include <charconv>
 #include <limits>
 
+#include "shards/tar_input_internal.h"
+
 namespace yard::shards {
 namespace {
 
-constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
 // Names and attributes; a longer one is damage or an attack.
-constexpr uint64_t kExtensionBytesMax = uint64_t{1} << 20;
+constexpr uint64_t kExtensionBytesMax = kTarWindowBytes;
+// No file is larger: content cannot run over the end of 64-bit offsets.
+constexpr uint64_t kMemberBytesMax = uint64_t{1} << 62;
 
 // Types that have no content whatever their size field says (tarfile and GNU tar agree).
 bool has_no_content(char type) {
@@ -22,21 +25,37 @@ bool is_regular(const TarHeader& header) {
   return header.type == '0' || header.type == '7';
 }
 
-std::string_view compression_of(std::string_view bytes) {
-  if (bytes.starts_with("\x1f\x8b")) return "gzip";
-  if (bytes.starts_with("\x28\xb5\x2f\xfd")) return "zstd";
-  if (bytes.starts_with("\xfd"
-                        "7zXZ"))
-    return "xz";
-  if (bytes.starts_with("BZh")) return "bzip2";
-  return {};
+Status check_name(const std::string& name) {
+  const auto bad = [&](std::string_view why) {
+    return Error{Code::kCorrupt, fmt::format("member '{}': {}", name, why)};
+  };
+  if (name.empty()) return bad("has no name");
+  if (name.find('\0') != name.npos) return bad("has a zero byte in its name");
+  if (name.starts_with('/')) return bad("an absolute name");
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    if (std::string_view(name).substr(begin, end - begin) == "..") return bad("'..' in its name");
+    begin = end + 1;
+  }
+  return Ok{};
 }
 
 }  // namespace
 
+TarScanner::TarScanner(storage::ObjectStore& store, storage::ObjectInfo shard,
+                       std::unique_ptr<TarInput> input)
+    : store_(&store), shard_(std::move(shard)), input_(std::move(input)) {}
+TarScanner::TarScanner(TarScanner&&) noexcept = default;
+TarScanner::~TarScanner() = default;
+
 Result<TarScanner> TarScanner::open(storage::ObjectStore& store, std::string_view key) {
   YARD_ASSIGN(storage::ObjectInfo shard, store.head(key));
-  return TarScanner(store, std::move(shard));
+  YARD_ASSIGN(auto input, TarInput::open(store, shard));
+  return TarScanner(store, std::move(shard), std::move(input));
+}
+
+TarCompression TarScanner::compression() const {
+  return input_->compression();
 }
 
 Error TarScanner::fail(Code code, std::string_view message) const {
@@ -44,47 +63,50 @@ Error TarScanner::fail(Code code, std::string_view message) const {
           fmt::format("{}/{}: offset {}: {}", store_->url(), shard_.key, header_offset_, message)};
 }
 
-Error TarScanner::not_a_tar(std::span<const std::byte> block) const {
-  const auto compression =
-      compression_of({reinterpret_cast<const char*>(block.data()), block.size()});
-  const std::string name = fmt::format("{}/{}", store_->url(), shard_.key);
-  if (compression.empty()) return {Code::kInvalidArgument, name + ": not a tar archive"};
+Error TarScanner::fail_member(Code code, std::string_view member, std::string_view message) {
+  Error error = fail(code, message);
+  damage_ = TarDamage{std::string(member), start_offset_, offset_ - start_offset_, error.message};
+  return error;
+}
+
+Error TarScanner::fail_header(std::string_view message) {
+  return fail_member(Code::kCorrupt, "", message);
+}
+
+Error TarScanner::not_a_tar() const {
   return {Code::kInvalidArgument,
-          fmt::format("{}: compressed with {}; a shard is read in places, unpack it first", name,
-                      compression)};
+          fmt::format("{}/{}: not a tar archive", store_->url(), shard_.key)};
 }
 
 Result<std::span<const std::byte>> TarScanner::window(uint64_t offset, uint64_t size_bytes) {
-  YARD_CHECK(size_bytes <= kWindowBytes && offset + size_bytes <= shard_.size_bytes);
-  if (offset < buffer_offset_ || offset + size_bytes > buffer_offset_ + buffer_.size()) {
-    buffer_.resize(std::min(kWindowBytes, shard_.size_bytes - offset));
-    buffer_offset_ = offset;
-    YARD_TRY(store_->get_range(shard_.key, shard_.etag, offset, buffer_));
-  }
-  return std::span<const std::byte>(buffer_).subspan(offset - buffer_offset_, size_bytes);
+  auto bytes = input_->window(offset, size_bytes);
+  if (bytes || !input_->is_damaged()) return bytes;
+  damage_ = TarDamage{"", start_offset_, 0, bytes.error().message};
+  is_ended_ = true;  // nothing can be unpacked behind that
+  return bytes;
 }
 
 Result<std::optional<TarHeader>> TarScanner::read_header() {
   header_offset_ = offset_;
-  if (shard_.size_bytes - offset_ < kTarBlockBytes) {
-    if (offset_ == 0) return not_a_tar({});
-    return fail(Code::kCorrupt, "truncated: the archive ends without its end mark");
-  }
   YARD_ASSIGN(const auto block, window(offset_, kTarBlockBytes));
+  if (block.size() < kTarBlockBytes) {
+    if (offset_ == 0) return not_a_tar();
+    is_ended_ = true;
+    return fail_header("truncated: the archive ends without its end mark");
+  }
   auto header = parse_tar_header(block);
-  if (!header && offset_ == 0 && !has_tar_magic(block)) return not_a_tar(block);
-  if (!header) return fail(Code::kCorrupt, header.error().message);
+  if (!header && offset_ == 0 && !has_tar_magic(block)) return not_a_tar();
+  if (!header) return fail_header(header.error().message);
   offset_ += kTarBlockBytes;
   return header;
 }
 
 Result<std::string> TarScanner::read_text(uint64_t size_bytes) {
   if (size_bytes > kExtensionBytesMax)
-    return fail(Code::kCorrupt, fmt::format("an extended header of {} bytes", size_bytes));
-  if (size_bytes > shard_.size_bytes - offset_)
-    return fail(Code::kCorrupt, "truncated inside an extended header");
+    return fail_header(fmt::format("an extended header of {} bytes", size_bytes));
   YARD_ASSIGN(const auto bytes, window(offset_, size_bytes));
-  offset_ = std::min(offset_ + padded_to_block(size_bytes), shard_.size_bytes);
+  if (bytes.size() < size_bytes) return fail_header("truncated inside an extended header");
+  offset_ += padded_to_block(size_bytes);
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
@@ -111,11 +133,9 @@ Result<bool> TarScanner::extend(const TarHeader& header, Extension& extension) {
 
 Status TarScanner::extend_by_pax(const std::string& content, bool is_global, Extension& extension) {
   auto records = parse_pax(content);
-  if (!records) return fail(Code::kCorrupt, records.error().message);
+  if (!records) return fail_header(records.error().message);
   for (const auto& [key, value] : *records) {
-    if (key.starts_with("GNU.sparse."))
-      return fail(Code::kInvalidArgument,
-                  "a sparse member; write the archive without tar's --sparse");
+    if (key.starts_with("GNU.sparse.")) extension.is_sparse = true;
     if (key != "path" && key != "size") continue;
     if (is_global)
       return fail(Code::kInvalidArgument, fmt::format("a global pax header sets '{}'", key));
@@ -125,43 +145,56 @@ Status TarScanner::extend_by_pax(const std::string& content, bool is_global, Ext
       const auto [end, failed] =
           std::from_chars(value.data(), value.data() + value.size(), size_bytes);
       if (failed != std::errc() || end != value.data() + value.size())
-        return fail(Code::kCorrupt, "a pax header's size is no number");
+        return fail_header("a pax header's size is no number");
       extension.size_bytes = size_bytes;
     }
   }
   return Ok{};
 }
 
-Status TarScanner::check_name(const std::string& name) const {
-  const auto bad = [&](std::string_view why) {
-    return fail(Code::kCorrupt, fmt::format("member '{}': {}", name, why));
-  };
-  if (name.empty()) return bad("has no name");
-  if (name.find('\0') != name.npos) return bad("has a zero byte in its name");
-  if (name.starts_with('/')) return bad("an absolute name");
-  for (size_t begin = 0; begin < name.size();) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    if (std::string_view(name).substr(begin, end - begin) == "..") return bad("'..' in its name");
-    begin = end + 1;
-  }
-  return Ok{};
-}
-
 // Zeros up to the end: anything else would be a second archive that nobody reads.
 Status TarScanner::check_end() {
-  while (offset_ < shard_.size_bytes) {
-    const uint64_t size_bytes = std::min(kWindowBytes, shard_.size_bytes - offset_);
-    YARD_ASSIGN(const auto rest, window(offset_, size_bytes));
-    if (!std::ranges::all_of(rest, [](std::byte b) { return b == std::byte{0}; }))
-      return fail(Code::kCorrupt,
-                  "bytes follow the end of the archive; were archives joined with cat?");
-    offset_ += size_bytes;
+  is_ended_ = true;
+  for (;;) {
+    YARD_ASSIGN(const auto rest, window(offset_, kTarWindowBytes));
+    if (rest.empty()) return Ok{};
+    if (!std::ranges::all_of(rest, [](std::byte b) { return b == std::byte{0}; })) {
+      Error error =
+          fail_header("bytes follow the end of the archive; were archives joined with cat?");
+      damage_->is_behind_end = true;
+      damage_->size_bytes = input_->size_bytes().value_or(offset_ + rest.size()) - start_offset_;
+      return error;
+    }
+    offset_ += rest.size();
   }
+}
+
+Status TarScanner::check_last_member() {
+  if (!is_member_unread_) return Ok{};
+  return read_content([](std::span<const std::byte>) -> Status { return Ok{}; });
+}
+
+Status TarScanner::enclose(const TarHeader& header) {
+  const uint64_t content = offset_;
+  const auto size = input_->size_bytes();
+  const uint64_t room = size ? *size - std::min(content, *size) : kMemberBytesMax;
+  if (header.size_bytes > room || header.size_bytes > kMemberBytesMax) {
+    if (size) offset_ = *size;
+    is_ended_ = true;
+    return fail_member(
+        Code::kCorrupt, header.name,
+        fmt::format("truncated: member '{}' of {} bytes runs past the end of the shard",
+                    header.name, header.size_bytes));
+  }
+  offset_ += padded_to_block(header.size_bytes);
   return Ok{};
 }
 
 Result<std::optional<TarMember>> TarScanner::next() {
+  if (is_ended_) return std::optional<TarMember>();
+  if (!input_->size_bytes()) YARD_TRY(check_last_member());
   Extension extension;
+  start_offset_ = offset_;
   while (true) {
     YARD_ASSIGN(const auto found, read_header());
     if (!found) {
@@ -173,34 +206,71 @@ Result<std::optional<TarMember>> TarScanner::next() {
     if (is_extension) continue;
     header.name = extension.name.value_or(header.name);
     header.size_bytes = extension.size_bytes.value_or(header.size_bytes);
+    const bool is_sparse = header.type == 'S' || extension.is_sparse;
     extension = {};
-    if (header.type == 'S' || header.type == 'M')
-      return fail(Code::kInvalidArgument,
-                  fmt::format("member '{}' is {}, which a shard cannot have", header.name,
-                              header.type == 'S' ? "sparse" : "a part of a multi-volume archive"));
     if (header.type == '1' || header.type == '2') ++link_count_;
-    if (has_no_content(header.type)) continue;
-    if (header.size_bytes > shard_.size_bytes - offset_)
-      return fail(Code::kCorrupt,
-                  fmt::format("truncated: member '{}' of {} bytes runs past the end of the shard",
-                              header.name, header.size_bytes));
-    member_ = {std::move(header.name), offset_, header.size_bytes};
-    offset_ = std::min(offset_ + padded_to_block(header.size_bytes), shard_.size_bytes);
-    header.name = member_.name;
-    if (!is_regular(header)) continue;
-    YARD_TRY(check_name(member_.name));
+    const uint64_t content = offset_;
+    if (!has_no_content(header.type)) YARD_TRY(enclose(header));
+    if (is_sparse || header.type == 'M')
+      return fail_member(
+          Code::kInvalidArgument, header.name,
+          fmt::format("member '{}' is {}, which a shard cannot have{}", header.name,
+                      is_sparse ? "sparse" : "a part of a multi-volume archive",
+                      is_sparse ? "; write the archive without tar's --sparse" : ""));
+    if (!is_regular(header)) {
+      start_offset_ = offset_;
+      continue;
+    }
+    if (auto named = check_name(header.name); !named)
+      return fail_member(Code::kCorrupt, header.name, named.error().message);
+    member_ = {std::move(header.name), content, header.size_bytes};
+    is_member_unread_ = true;
     return std::optional(member_);
   }
 }
 
 Status TarScanner::read_content(const Sink& sink) {
+  YARD_CHECK(is_member_unread_);
+  is_member_unread_ = false;
   for (uint64_t done = 0; done < member_.size_bytes;) {
-    const uint64_t size_bytes = std::min(kWindowBytes, member_.size_bytes - done);
-    YARD_ASSIGN(const auto piece, window(member_.offset + done, size_bytes));
+    YARD_ASSIGN(const auto piece, window(member_.offset + done,
+                                         std::min(kTarWindowBytes, member_.size_bytes - done)));
+    if (piece.empty()) {
+      is_ended_ = true;
+      return fail_member(
+          Code::kCorrupt, member_.name,
+          fmt::format("truncated: member '{}' of {} bytes runs past the end of the shard",
+                      member_.name, member_.size_bytes));
+    }
     YARD_TRY(sink(piece));
-    done += size_bytes;
+    done += piece.size();
   }
   return Ok{};
+}
+
+Result<uint64_t> TarScanner::next_sound_header(uint64_t offset) {
+  for (;; offset += kTarBlockBytes) {
+    YARD_ASSIGN(const auto block, window(offset, kTarBlockBytes));
+    if (block.size() < kTarBlockBytes) {
+      is_ended_ = true;
+      return offset + block.size();
+    }
+    if (!has_tar_magic(block)) continue;
+    const auto header = parse_tar_header(block);
+    if (header && *header) return offset;
+  }
+}
+
+Result<std::optional<TarDamage>> TarScanner::skip_damage() {
+  std::optional<TarDamage> damage = std::exchange(damage_, std::nullopt);
+  if (!damage || is_ended_ || !damage->member.empty()) return damage;
+  // Blocks of zeros are passed over too: the end mark has no checksum that would tell it from them.
+  auto found = next_sound_header(header_offset_ + kTarBlockBytes);
+  // What cannot be unpacked any further is this same damage.
+  if (!found && !std::exchange(damage_, std::nullopt)) return std::move(found).error();
+  offset_ = found ? *found : header_offset_;
+  damage->size_bytes = offset_ - damage->offset;
+  return damage;
 }
 
 }  // namespace yard::shards
