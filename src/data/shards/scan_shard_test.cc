@@ -157,9 +157,10 @@ TEST_F(ScanShardTest, ASidecarOfAnotherShardIsNotBelieved) {
   ASSERT_EQ(scan(pair_of("a") + pair_of("b") + tar_end()), "a2 b2 |");
   ASSERT_TRUE(storage::put_text(store_, "s.tar.idx", scan_shard(store_, "s.tar")->index.encode()));
   EXPECT_TRUE(*sidecar_of(store_, *store_.head("s.tar")));
-  ASSERT_TRUE(storage::put_text(
-      store_, "s.tar",
-      tar_member("x.png", "other") + tar_member("x.txt", "bytes") + pair_of("y") + tar_end()));
+  ASSERT_TRUE(storage::put_text(store_, "s.tar",
+                                tar_member("x.png", "other") + tar_member("x.txt", "bytes") +
+                                    tar_member("y.png", "and yet") +
+                                    tar_member("y.txt", "another") + tar_end()));
   EXPECT_FALSE(*sidecar_of(store_, *store_.head("s.tar")));
   EXPECT_TRUE(*read_sidecar(store_, "s.tar"));
   EXPECT_FALSE(*read_sidecar(store_, "t.tar"));

@@ -20,8 +20,11 @@
 namespace yard::shards {
 namespace {
 
-// More would only leave the CPU's cache before it is written.
-constexpr uint64_t kLocalBlocksMax = 8;
+// Files of this machine: what a thread has read is still in its core's cache when it writes it.
+// From another core's cache it would take three times as long.
+constexpr uint64_t kLocalBlockBytes = uint64_t{512} << 10;
+constexpr uint64_t kLocalBlocksPerCore = 4;
+constexpr uint64_t kRemoteBlockBytes = uint64_t{2} << 20;
 
 Error wrong_checksum(const BlockPiece& piece) {
   return {Code::kCorrupt,
@@ -44,8 +47,8 @@ Status read_together(Block& block, const BlockRead& read) {
                                    std::span(bytes.get(), read.end - read.begin)));
   for (size_t i = read.first_piece; i < read.first_piece + read.piece_count; ++i) {
     const BlockPiece& piece = block.pieces[i];
-    std::memcpy(block.bytes.span().data() + piece.at,
-                bytes.get() + (piece.source_offset() - read.begin), piece.size_bytes);
+    std::memcpy(block.bytes.get() + piece.at, bytes.get() + (piece.source_offset() - read.begin),
+                piece.size_bytes);
   }
   return Ok{};
 }
@@ -67,98 +70,38 @@ Status run_read(Block& block, const BlockRead& read) {
   return Ok{};
 }
 
-// One block being filled by tasks, waited for by the writer.
-class Filling {
- public:
-  explicit Filling(std::unique_ptr<Block> block) : block_(std::move(block)) {}
-
-  // Reads are shared out one by one where they wait for a network, else in one task.
-  void start(storage::TransferPool& pool) {
-    const auto is_remote = [](const Block& block) {
-      return std::ranges::any_of(block.reads, [&](const BlockRead& read) {
-        return block.pieces[read.first_piece].member->object->store->speed().is_remote;
-      });
-    };
-    const size_t reads_per_task = is_remote(*block_) ? 1 : std::max<size_t>(1, read_count());
-    task_count_ = (read_count() + reads_per_task - 1) / reads_per_task;
-    for (size_t begin = 0; begin < read_count(); begin += reads_per_task)
-      pool.push(
-          0,
-          [this, begin, end = std::min(begin + reads_per_task, read_count())] {
-            return run(begin, end);
-          },
-          [this] {
-            end_task(0, Error{Code::kCancelled, "stopped"});
-          });
-  }
-
-  Result<Block*> wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return task_count_ == 0; });
-    if (error_) return *error_;
-    return block_.get();
-  }
-
- private:
-  size_t read_count() const { return block_->reads.size(); }
-
-  Result<uint64_t> run(size_t begin, size_t end) {
-    uint64_t moved = 0;
-    for (size_t i = begin; i < end; ++i) {
-      const BlockRead& read = block_->reads[i];
-      if (auto done = run_read(*block_, read); !done) {
-        end_task(i, done.error());
-        return std::move(done).error();
-      }
-      moved += read.end - read.begin;
-    }
-    end_task(end, std::nullopt);
-    return moved;
-  }
-
-  // The first read of the order decides the error.
-  void end_task(size_t read, std::optional<Error> error) {
-    const std::lock_guard lock(mutex_);
-    if (error && (!error_ || read < error_read_)) {
-      error_ = std::move(error);
-      error_read_ = read;
-    }
-    if (--task_count_ == 0) changed_.notify_all();
-  }
-
-  const std::unique_ptr<Block> block_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  size_t task_count_ = 0;
-  std::optional<Error> error_;
-  size_t error_read_ = 0;
-};
-
-// Takes blocks in order.
+// Writes blocks, one after the other, from whichever thread has the next. Nothing is written behind
+// the first error.
 class BlockWriter {
  public:
   BlockWriter(storage::ObjectStore& target, std::span<const PlannedShard> shards,
-              const AssemblyOptions& options, const AssemblyEvents& events)
-      : target_(target), shards_(shards), options_(options), events_(events) {}
+              const AssemblyOptions& options)
+      : target_(target), shards_(shards), options_(options) {}
 
   Status write(Block& block) {
+    if (has_failed_) return Error{Code::kCancelled, "an earlier block failed"};
+    Status written = write_block(block);
+    if (!written) fail();
+    return written;
+  }
+  void fail() { has_failed_ = true; }
+  bool has_failed() const { return has_failed_; }  // thread-safe
+
+ private:
+  Status write_block(Block& block) {
+    const PlannedShard& shard = shards_[block.shard];
     if (!upload_) {
       key_ = shard_key(options_.prefix, block.shard);
-      YARD_ASSIGN(upload_,
-                  target_.upload(key_, {.size_bytes_hint = shards_[block.shard].size_bytes}));
+      YARD_ASSIGN(upload_, target_.upload(key_, {.size_bytes_hint = shard.size_bytes}));
       index_ = {};
     }
     for (const BlockPiece& piece : block.pieces) YARD_TRY(add(block, piece));
-    YARD_TRY(upload_->write(block.bytes.span().first(block.size_bytes)));
-    if (block.ends_shard) YARD_TRY(finish(block.shard));
-    if (events_.on_samples)
-      events_.on_samples(
-          shards_[block.shard].first_sample +
-          (block.ends_shard ? shards_[block.shard].sample_count : index_.sample_count()));
+    YARD_TRY(upload_->write({block.bytes.get(), block.size_bytes}));
+    block.samples_done = shard.first_sample + index_.sample_count();
+    if (block.ends_shard) YARD_TRY(finish(block));
     return Ok{};
   }
 
- private:
   Status add(const Block& block, const BlockPiece& piece) {
     if (piece.is_whole()) {
       checksum_ = piece.crc32c;
@@ -174,23 +117,126 @@ class BlockWriter {
     return Ok{};
   }
 
-  Status finish(uint64_t shard) {
+  Status finish(Block& block) {
     YARD_ASSIGN(const storage::ObjectInfo info, upload_->commit());
     upload_.reset();
     const uint64_t sample_count = index_.sample_count();
     YARD_TRY(storage::put_text(target_, index_key(key_), index_.finish(info).encode()));
-    if (!events_.on_shard) return Ok{};
-    return events_.on_shard(shard, {key_, info.size_bytes, sample_count});
+    block.finished = ShardSummary{key_, info.size_bytes, sample_count};
+    return Ok{};
   }
 
   storage::ObjectStore& target_;
   const std::span<const PlannedShard> shards_;
   const AssemblyOptions& options_;
-  const AssemblyEvents& events_;
   std::unique_ptr<storage::Upload> upload_;
   std::string key_;
   ShardIndexBuilder index_;
   uint32_t checksum_ = 0;
+  std::atomic<bool> has_failed_ = false;
+};
+
+// Who is to write next. Thread-safe.
+class Turns {
+ public:
+  void wait_for(uint64_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return next_ == number; });
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    ++next_;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t next_ = 0;
+};
+
+// One block on its way: filled by tasks, then written in its turn; by the thread that filled it,
+// where one did, else by the one that waits for it.
+class Passage {
+ public:
+  Passage(std::unique_ptr<Block> block, uint64_t number, Turns& turns, BlockWriter& writer)
+      : block_(std::move(block)), number_(number), turns_(turns), writer_(writer) {}
+
+  void start(storage::TransferPool& pool) {
+    // Reads are shared out one by one where they wait for a network.
+    is_shared_out_ = std::ranges::any_of(block_->reads, [&](const BlockRead& read) {
+      return block_->pieces[read.first_piece].member->object->store->speed().is_remote;
+    });
+    const size_t count = is_shared_out_ ? block_->reads.size() : 1;
+    task_count_ = count;
+    for (size_t i = 0; i < count; ++i)
+      pool.push(
+          0, [this, i] { return run(i); },
+          [this, i] {
+            end_task(i, Error{Code::kCancelled, "stopped"});
+          });
+  }
+
+  // Until it is written.
+  Result<std::unique_ptr<Block>> wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return task_count_ == 0; });
+    if (is_shared_out_) write();
+    if (error_) return *error_;
+    return std::move(block_);
+  }
+
+ private:
+  Result<uint64_t> run(size_t task) {
+    uint64_t moved = 0;
+    const size_t end = is_shared_out_ ? task + 1 : block_->reads.size();
+    std::optional<Error> error;
+    if (writer_.has_failed()) error = Error{Code::kCancelled, "an earlier block failed"};
+    for (size_t i = task; i < end && !error; ++i) {
+      const BlockRead& read = block_->reads[i];
+      if (auto done = run_read(*block_, read); !done) error = done.error();
+      moved += read.end - read.begin;
+    }
+    end_task(task, error);
+    if (error) return *error;
+    return moved;
+  }
+
+  // The first read of the order decides the error.
+  void end_task(size_t task, std::optional<Error> error) {
+    std::unique_lock lock(mutex_);
+    if (error && (!error_ || task < error_task_)) {
+      error_ = std::move(error);
+      error_task_ = task;
+    }
+    if (!is_shared_out_) {
+      lock.unlock();
+      write();
+      lock.lock();
+    }
+    if (--task_count_ == 0) changed_.notify_all();
+  }
+
+  // Nobody else uses the block any more.
+  void write() {
+    turns_.wait_for(number_);
+    if (error_)
+      writer_.fail();
+    else if (auto written = writer_.write(*block_); !written)
+      error_ = written.error();
+    turns_.end();
+  }
+
+  std::unique_ptr<Block> block_;
+  const uint64_t number_;
+  Turns& turns_;
+  BlockWriter& writer_;
+  bool is_shared_out_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t task_count_ = 0;
+  std::optional<Error> error_;
+  size_t error_task_ = 0;
 };
 
 bool has_remote_source(std::span<const SampleSource> samples) {
@@ -199,6 +245,12 @@ bool has_remote_source(std::span<const SampleSource> samples) {
       return member.object && member.object->store->speed().is_remote;
     });
   });
+}
+
+Status tell(const AssemblyEvents& events, const Block& block) {
+  if (block.finished && events.on_shard) YARD_TRY(events.on_shard(block.shard, *block.finished));
+  if (events.on_samples) events.on_samples(block.samples_done);
+  return Ok{};
 }
 
 }  // namespace
@@ -236,29 +288,42 @@ Status assemble_shards(storage::ObjectStore& target, std::span<const SampleSourc
                        const AssemblyEvents& events) {
   const bool is_remote = has_remote_source(samples);
   const int core_count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const uint64_t window = std::max<uint64_t>(2, options.memory_bytes / kBlockBytes);
-  BlockMaker maker(samples, shards, options.first_shard);
-  std::deque<std::unique_ptr<Filling>> filling;
+  const uint64_t block_bytes = is_remote ? kRemoteBlockBytes : kLocalBlockBytes;
+  uint64_t window = std::max<uint64_t>(2, options.memory_bytes / block_bytes);
+  if (!is_remote) window = std::min(window, kLocalBlocksPerCore * uint64_t(core_count));
+  BlockMaker maker(samples, shards, options.first_shard, block_bytes);
+  BlockWriter writer(target, shards, options);
+  Turns turns;
+  std::deque<std::unique_ptr<Passage>> passages;
   // Its threads use what is above.
   storage::TransferPool pool(is_remote
                                  ? storage::TransferOptions{.stop = options.stop}
                                  : storage::TransferOptions{.transfer_count_first = core_count,
                                                             .transfer_count_max = core_count,
                                                             .stop = options.stop});
-  BlockWriter writer(target, shards, options, events);
-  for (;;) {
-    while (filling.size() < (is_remote ? window : std::min(window, kLocalBlocksMax))) {
+  std::optional<Error> error;
+  for (uint64_t number = 0;;) {
+    while (!error && passages.size() < window) {
       auto block = maker.next();
       if (!block) break;
-      filling.push_back(std::make_unique<Filling>(std::move(block)));
-      filling.back()->start(pool);
+      passages.push_back(std::make_unique<Passage>(std::move(block), number++, turns, writer));
+      passages.back()->start(pool);
     }
-    if (options.stop.stopped()) return Error{Code::kCancelled, "stopped"};
-    if (filling.empty()) return Ok{};
-    YARD_ASSIGN(Block* const block, filling.front()->wait());
-    YARD_TRY(writer.write(*block));
-    filling.pop_front();
+    if (passages.empty()) break;
+    // After an error too: those behind wait for their turn.
+    auto block = passages.front()->wait();
+    passages.pop_front();
+    if (error) continue;
+    Status told = block ? tell(events, **block) : Status(block.error());
+    if (told) {
+      maker.recycle(*std::move(block));
+    } else {
+      error = told.error();
+      writer.fail();
+    }
   }
+  if (error) return *error;
+  return Ok{};
 }
 
 }  // namespace yard::shards

@@ -16,13 +16,17 @@ constexpr uint64_t kGapBytesMax = 64 << 10;
 std::unique_ptr<Block> BlockMaker::next() {
   if (shard_ >= shards_.size()) return nullptr;
   auto block = std::make_unique<Block>();
+  if (spare_.empty()) {
+    block->bytes = std::make_unique_for_overwrite<std::byte[]>(block_bytes_);
+  } else {
+    block->bytes = std::move(spare_.back()->bytes);
+    spare_.pop_back();
+  }
   block->shard = shard_;
-  block->bytes = buffers_.take(kBlockBytes);
-  while (block->size_bytes < kBlockBytes) {
+  while (block->size_bytes < block_bytes_) {
     if (frame_done_ < frame_.size()) {
-      const size_t size = std::min(frame_.size() - frame_done_, kBlockBytes - block->size_bytes);
-      std::memcpy(block->bytes.span().data() + block->size_bytes, frame_.data() + frame_done_,
-                  size);
+      const size_t size = std::min(frame_.size() - frame_done_, block_bytes_ - block->size_bytes);
+      std::memcpy(block->bytes.get() + block->size_bytes, frame_.data() + frame_done_, size);
       frame_done_ += size;
       block->size_bytes += size;
       shard_bytes_ += size;
@@ -70,7 +74,7 @@ void BlockMaker::add_piece(Block& block) {
                    .at = block.size_bytes,
                    .shard_offset = content_offset_};
   piece.size_bytes =
-      std::min<uint64_t>(content_->size_bytes - content_done_, kBlockBytes - block.size_bytes);
+      std::min<uint64_t>(content_->size_bytes - content_done_, block_bytes_ - block.size_bytes);
   block.pieces.push_back(piece);
   if (!content_->object && piece.size_bytes > 0)
     std::memcpy(block.content(piece).data(), content_->text.data() + piece.position,

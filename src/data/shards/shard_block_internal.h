@@ -2,18 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "shards/shard_assembly.h"
-#include "storage/buffer_pool.h"
 
 namespace yard::shards {
-
-inline constexpr uint64_t kBlockBytes = uint64_t{2} << 20;
 
 // A member's content, or a part of it, in a block.
 struct BlockPiece {
@@ -41,37 +38,42 @@ struct BlockRead {
 
 struct Block {
   uint64_t shard = 0;
-  storage::BufferPool::Buffer bytes;
+  std::unique_ptr<std::byte[]> bytes;  // of BlockMaker's size
   size_t size_bytes = 0;
   bool ends_shard = false;
+  uint64_t samples_done = 0;             // of all, once it is written
+  std::optional<ShardSummary> finished;  // where it ended its shard
   std::vector<BlockPiece> pieces;
   std::vector<BlockRead> reads;
 
   std::span<std::byte> content(const BlockPiece& piece) const {
-    return bytes.span().subspan(piece.at, piece.size_bytes);
+    return {bytes.get() + piece.at, piece.size_bytes};
   }
 };
 
 // Lays the shards down block by block: headers, padding and texts are in their places, the rest is
-// to be read. Not thread-safe; outlives its blocks.
+// to be read. Not thread-safe.
 class BlockMaker {
  public:
   BlockMaker(std::span<const SampleSource> samples, std::span<const PlannedShard> shards,
-             uint64_t first_shard)
-      : samples_(samples), shards_(shards), shard_(first_shard) {
+             uint64_t first_shard, uint64_t block_bytes)
+      : samples_(samples), shards_(shards), block_bytes_(block_bytes), shard_(first_shard) {
     if (shard_ < shards_.size()) sample_ = shards_[shard_].first_sample;
   }
 
   std::unique_ptr<Block> next();  // nullptr past the last
+  // Its memory is used again: fresh pages cost as much as filling them.
+  void recycle(std::unique_ptr<Block> block) { spare_.push_back(std::move(block)); }
 
  private:
   void advance();
   void add_piece(Block& block);
   void add_read(Block& block) const;
 
-  storage::BufferPool buffers_;
+  std::vector<std::unique_ptr<Block>> spare_;
   const std::span<const SampleSource> samples_;
   const std::span<const PlannedShard> shards_;
+  const uint64_t block_bytes_;
   uint64_t shard_;
   uint64_t sample_ = 0;
   size_t member_ = 0;

@@ -37,6 +37,8 @@ class DirectoryStore final : public ObjectStore {
                    std::span<std::byte> out) override;
   Result<ObjectInfo> head(std::string_view key) override;
   Result<ListPage> list(const ListRequest& request) override;
+  // Reads each folder once; list() has to read it again for every page.
+  Result<std::vector<ObjectInfo>> list_all(std::string_view prefix) override;
   Result<ObjectInfo> put(std::string_view key, std::span<const std::byte> content,
                          const PutOptions& options) override;
   Result<std::unique_ptr<Upload>> upload(std::string_view key,

@@ -66,10 +66,14 @@ Status ObjectStore::remove_all(std::span<const std::string> keys) {
 }
 
 Result<std::vector<ObjectInfo>> list_all(ObjectStore& store, std::string_view prefix) {
+  return store.list_all(prefix);
+}
+
+Result<std::vector<ObjectInfo>> ObjectStore::list_all(std::string_view prefix) {
   std::vector<ObjectInfo> objects;
   ListRequest request{.prefix = std::string(prefix)};
   do {
-    YARD_ASSIGN(ListPage page, store.list(request));
+    YARD_ASSIGN(ListPage page, list(request));
     std::ranges::move(page.objects, std::back_inserter(objects));
     request.start_after = std::move(page.next_start_after);
   } while (!request.start_after.empty());

@@ -102,6 +102,8 @@ class ObjectStore {
 
   // One page of keys, in byte order, so that all ranks that list the same prefix see the same list.
   virtual Result<ListPage> list(const ListRequest& request) = 0;
+  // Every object under `prefix`, in order: all pages of list(), or what costs less.
+  virtual Result<std::vector<ObjectInfo>> list_all(std::string_view prefix);
 
   // The whole object at once, atomically: readers see the old content, the new, or none, never
   // half.
@@ -125,7 +127,7 @@ class ObjectStore {
   virtual StoreSpeed speed() const { return {}; }
 };
 
-// Every object under `prefix`: all pages of list().
+// ObjectStore::list_all().
 Result<std::vector<ObjectInfo>> list_all(ObjectStore& store, std::string_view prefix);
 // head() and the whole content. kExhausted when over `size_bytes_max`.
 Result<std::string> get_all(ObjectStore& store, std::string_view key,
