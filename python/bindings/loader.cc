@@ -127,10 +127,9 @@ class BoundLoader {
     if (pid_ != ::getpid()) raise({Code::kInternal, "a loader was used behind a fork"});
     return *opened_->loader;
   }
-  Batch wait_for_batch();
-  nb::object images_of(Batch& batch) const;
-  nb::list samples_of(const Batch& batch) const;
-  size_t shard_end(std::string_view key) const;
+  // Another thread may close the loader while the GIL is released: these work on what next() holds.
+  Batch wait_for_batch(Opened& opened);
+  nb::object images_of(const std::shared_ptr<Opened>& opened, Batch& batch) const;
 
   const LoaderOptions options_;
   const pid_t pid_ = ::getpid();
@@ -138,10 +137,8 @@ class BoundLoader {
   bool is_waiting_ = false;  // under the GIL
 };
 
-Batch BoundLoader::wait_for_batch() {
-  loader();
+Batch BoundLoader::wait_for_batch(Opened& opened) {
   if (is_waiting_) raise({Code::kInvalidArgument, "another thread is waiting for this loader"});
-  const std::shared_ptr<Opened> opened = opened_;
   is_waiting_ = true;
   struct Done {
     bool& flag;
@@ -151,15 +148,15 @@ Batch BoundLoader::wait_for_batch() {
     bool is_ready = false;
     {
       const nb::gil_scoped_release release;
-      is_ready = opened->loader->wait_for(kSignalInterval);
+      is_ready = opened.loader->wait_for(kSignalInterval);
     }
-    if (is_ready) return value_or_raise(opened->loader->next({}));
-    check_signals();
     loader();  // closed meanwhile?
+    if (is_ready) return value_or_raise(opened.loader->next({}));
+    check_signals();
   }
 }
 
-nb::object BoundLoader::images_of(Batch& batch) const {
+nb::object BoundLoader::images_of(const std::shared_ptr<Opened>& opened, Batch& batch) const {
   const auto count = size_t(batch.size);
   const auto height = size_t(batch.image_size.height), width = size_t(batch.image_size.width);
   const bool is_planar = options_.render.layout == images::Layout::kPlanar;
@@ -167,7 +164,7 @@ nb::object BoundLoader::images_of(Batch& batch) const {
                                                 : std::array{count, height, width, size_t{3}};
   auto memory = std::make_unique<ImageMemory>();
   memory->pixels = std::move(batch.images);
-  memory->opened = opened_;
+  memory->opened = opened;
   std::byte* data = memory->pixels.bytes().data();
   return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(),
                                          capsule_of(std::move(memory)), nullptr,
@@ -175,21 +172,21 @@ nb::object BoundLoader::images_of(Batch& batch) const {
 }
 
 // Where the shard's name ends in "shard.tar/sample"; both may have slashes.
-size_t BoundLoader::shard_end(std::string_view key) const {
+size_t shard_end(const Opened& opened, std::string_view key) {
   for (size_t end = key.find('/'); end != key.npos; end = key.find('/', end + 1))
-    for (const auto& store : opened_->stores)
+    for (const auto& store : opened.stores)
       if (store->has_shard(key.substr(0, end))) return end;
   return key.size();
 }
 
-nb::list BoundLoader::samples_of(const Batch& batch) const {
+nb::list samples_of(const Opened& opened, const Batch& batch) {
   nb::list samples;
   for (size_t i = 0; i < batch.samples.size(); ++i) {
     const std::string_view key = batch.keys[i];
-    const size_t end = shard_end(key);
+    const size_t end = shard_end(opened, key);
     nb::dict sample;
     sample["__key__"] = to_str(key.substr(std::min(end + 1, key.size())), "surrogateescape");
-    sample["__url__"] = to_str(opened_->stores[0]->url_of(key.substr(0, end)), "surrogateescape");
+    sample["__url__"] = to_str(opened.stores[0]->url_of(key.substr(0, end)), "surrogateescape");
     for (const loader::RawMember& member : batch.samples[i].members)
       sample[to_str(member.extension)] =
           nb::bytes(reinterpret_cast<const char*>(member.content.data()), member.content.size());
@@ -199,19 +196,21 @@ nb::list BoundLoader::samples_of(const Batch& batch) const {
 }
 
 nb::dict BoundLoader::next() {
-  Batch batch = wait_for_batch();
+  loader();
+  const std::shared_ptr<Opened> opened = opened_;
+  Batch batch = wait_for_batch(*opened);
   nb::dict out;
   if (options_.raw) {
-    out["samples"] = samples_of(batch);
+    out["samples"] = samples_of(*opened, batch);
   } else {
-    out["images"] = images_of(batch);
+    out["images"] = images_of(opened, batch);
     nb::list captions;
     for (const std::string& caption : batch.captions) captions.append(to_str(caption));
     out["captions"] = std::move(captions);
   }
   nb::list keys;
   for (const std::string& key : batch.keys)
-    keys.append(to_str(opened_->stores[0]->url_of(key), "surrogateescape"));
+    keys.append(to_str(opened->stores[0]->url_of(key), "surrogateescape"));
   out["keys"] = std::move(keys);
   out["sample_ids"] =
       array_of(std::vector<int64_t>(batch.sample_ids.begin(), batch.sample_ids.end()));
@@ -303,6 +302,8 @@ void bind_options(nb::module_& module) {
       .def_rw("random_crop", &LoaderOptions::random_crop)
       .def_rw("image_members", &LoaderOptions::image_members)
       .def_rw("caption_member", &LoaderOptions::caption_member)
+      .def_rw("filter", &LoaderOptions::filter)
+      .def_rw("metadata_member", &LoaderOptions::metadata_member)
       .def_rw("raw", &LoaderOptions::raw)
       .def_rw("quarantine_path", &LoaderOptions::quarantine_path)
       .def_rw("thread_count", &LoaderOptions::thread_count)

@@ -19,6 +19,8 @@ class LoaderOptions:
     random_crop: bool
     image_members: str
     caption_member: str
+    filter: str
+    metadata_member: str
     raw: bool
     quarantine_path: str
     thread_count: int

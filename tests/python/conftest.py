@@ -1,6 +1,5 @@
 """The package of this build, and small shards."""
 
-import importlib.util
 import os
 import pathlib
 import sys
@@ -34,7 +33,3 @@ def many(tmp_path_factory):
     folder = write_shards(tmp_path_factory.mktemp("many"), 10_000, 1250, size=(2, 2), kind="png")
     write_index(folder)
     return folder
-
-
-def has(module):
-    return importlib.util.find_spec(module) is not None

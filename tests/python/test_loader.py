@@ -184,6 +184,19 @@ def test_bad_samples_are_skipped_and_written_down(tmp_path):
     assert loader.report()["skipped_count"] == 1 and "bounds" in loader.report()["text"]
 
 
+def test_a_filter_chooses_by_metadata(tmp_path):
+    write_shard(tmp_path / "a.tar", [(f"{i:03d}", {"jpg": picture(i), "txt": b"x", "json": json.dumps({"n": i}).encode()})
+                                     for i in range(20)])
+    loader = ShardLoader(tmp_path, batch_size=2, filter="n < 5 or n == 12", ends="pad")
+    assert set(ids_of(loader)) == {0, 1, 2, 3, 4, 12}
+    assert [s["__key__"] for s in trainyard.data.samples(tmp_path, filter="n >= 18")] == ["018", "019"]
+    other = ShardLoader(tmp_path, batch_size=2, filter="n < 6")
+    with pytest.raises(trainyard.InvalidArgument, match="filter"):
+        other.load_state_dict(loader.state_dict())
+    with pytest.raises(trainyard.InvalidArgument, match="filter"):
+        list(ShardLoader(tmp_path, batch_size=2, filter="n <"))
+
+
 def test_links_lead_where_they_lead(shards, tmp_path):
     (tmp_path / "away").mkdir()
     shutil.copy(shards / "s-000001.tar", tmp_path / "away/blob")

@@ -31,6 +31,8 @@ class ShardLoader(Stream):
     image_members  the picture is the first of these that a sample has.
     seed         of the order and of every random crop and flip.
     shuffle      False: every epoch in the order of the shards' names.
+    filter       which samples are used, by their JSON member `metadata`: 'width >= 512 and (license ==
+                 "cc0" or not watermark)'; a.b is a field of an object. All metadata is read at the start.
     rank, world_size  default: torch.distributed's where it is initialised, else those of torchrun,
                  Open MPI, srun or SageMaker, else one rank. Looked up when the reading begins.
     mode         "global": the ranks share each global batch. "independent": rank r reads the shards
@@ -67,6 +69,8 @@ class ShardLoader(Stream):
         image_members: str = "png,jpg,jpeg,webp",
         seed: int = 0,
         shuffle: bool = True,
+        filter: str = "",
+        metadata: str = "json",
         rank: int | None = None,
         world_size: int | None = None,
         mode: str = "global",
@@ -113,6 +117,8 @@ class ShardLoader(Stream):
             mode=mode,
             repeat=repeat,
             threads=threads,
+            filter=filter,
+            metadata=metadata,
         )
 
     def _configure(self, options: _native.LoaderOptions) -> None:
@@ -133,10 +139,7 @@ class ShardLoader(Stream):
 
     def _identity(self) -> dict[str, Any]:
         # Buckets decide which samples share a batch.
-        identity = super()._identity()
-        if self._image.buckets:
-            identity["buckets"] = [list(size) for size in self._image.buckets]
-        return identity
+        return {**super()._identity(), "buckets": [list(size) for size in self._image.buckets]}
 
     def _finish(self, native: dict[str, Any]) -> Batch:
         return of_native(native, self._image.dtype, self._output)

@@ -86,6 +86,8 @@ class Stream:
         mode: str,
         repeat: bool,
         threads: int | None,
+        filter: str,
+        metadata: str,
     ) -> None:
         if (batch_size is None) == (global_batch_size is None):
             raise InvalidArgument("give one of batch_size and global_batch_size")
@@ -104,6 +106,8 @@ class Stream:
         self._mode = mode
         self._repeat = repeat
         self._threads = threads
+        self._filter = filter
+        self._metadata = metadata
         self._next = Position(0, 0)
         self._is_fresh = True  # no batch was given since the epoch was begun or set
         self._epoch_offset = 0  # of set_epoch()
@@ -144,6 +148,8 @@ class Stream:
         options.seed = self._seed
         options.shuffle = self._shuffle
         options.set_mode(self._mode)
+        options.filter = self._filter
+        options.metadata_member = self._metadata
         workers = self._worker.count if self._worker else 1
         options.thread_count = self._threads or world.thread_count(workers)
         self._configure(options)
@@ -358,6 +364,7 @@ class Stream:
             "mode": self._mode,
             "shard_count": sum(len(urls) for _, urls in self._sources),
             "shard_names": self._names,
+            "filter": self._filter,
         }
         if self._mode == "independent":
             identity["rank"], identity["world_size"], _ = self._world()
