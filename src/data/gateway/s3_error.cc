@@ -20,10 +20,12 @@ S3Error::S3Error(Error error) : S3Error(kind_of(error.code)) {
 }
 
 S3Error s3_errno(std::string_view what, int errno_value) {
-  if (errno_value != ENOSPC && errno_value != EDQUOT)
-    return S3Error(errno_error(what, errno_value));
-  log_error("s3: {}", errno_error(what, errno_value).message);
-  return s3::kInsufficientStorage;
+  const Error error = errno_error(what, errno_value);
+  const bool is_full = errno_value == ENOSPC || errno_value == EDQUOT;
+  const bool is_denied = errno_value == EACCES || errno_value == EPERM || errno_value == EROFS;
+  if (!is_full && !is_denied) return S3Error(error);
+  log_error("s3: {}", error.message);
+  return is_full ? s3::kInsufficientStorage : s3::kAccessDenied;
 }
 
 }  // namespace yard::gateway

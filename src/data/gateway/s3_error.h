@@ -119,7 +119,9 @@ struct S3Error {
   std::vector<std::pair<std::string, std::string>> elements;
 };
 
-// Of a failed system call on what we store: ENOSPC and EDQUOT are InsufficientStorage.
+// Of a failed system call on what we store: ENOSPC and EDQUOT are InsufficientStorage; what the
+// file system does not let the gateway do (EACCES, EPERM, EROFS) is AccessDenied, which no client
+// repeats.
 S3Error s3_errno(std::string_view what, int errno_value);
 
 // As Result, with S3Error. YARD_TRY and YARD_ASSIGN work on it; a Result's Error passes into it.

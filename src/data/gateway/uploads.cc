@@ -259,9 +259,15 @@ S3Status Uploads::put_part(const UploadInfo& upload, uint32_t number, TempFile f
   // The disk may begin now with what completing will wait for.
   ::sync_file_range(file.fd(), 0, 0, SYNC_FILE_RANGE_WRITE);
   YARD_TRY(root_.meta().attach(file.fd(), meta));
-  if (file.rename_to(folder.get(), part_name(number), TempFile::Existing::kReplaced)) return Ok{};
-  if (errno == ENOENT) return s3::kNoSuchUpload;
-  return s3_errno("a part", errno);
+  if (!file.rename_to(folder.get(), part_name(number), TempFile::Existing::kReplaced)) {
+    if (errno == ENOENT) return s3::kNoSuchUpload;
+    return s3_errno("a part", errno);
+  }
+  // Who ends an upload takes this file first: without it, nobody else may see the part to remove
+  // it.
+  if (::faccessat(folder.get(), kUploadFile, F_OK, 0) == 0) return Ok{};
+  remove(upload.id);
+  return s3::kNoSuchUpload;
 }
 
 S3Result<std::optional<PartInfo>> Uploads::read_part(const UploadInfo& upload,

@@ -191,6 +191,15 @@ TEST_P(UploadsTest, AnAbortedUploadIsGoneWithItsParts) {
   EXPECT_FALSE(uploads_.find("b", "k", upload.id));
 }
 
+TEST_P(UploadsTest, APartThatComesWhileItsUploadEndsLeavesNothing) {
+  const UploadInfo upload = begin();
+  // As whoever ends it leaves it half way.
+  std::filesystem::remove(folder_.path() / ".yard/uploads" / upload.id / "upload");
+  EXPECT_EQ(put(upload, 1, "content").error().code, "NoSuchUpload");
+  EXPECT_EQ(folder_.count_in("uploads"), 0u);
+  EXPECT_EQ(folder_.count_in("meta"), 0u);
+}
+
 TEST_P(UploadsTest, WhatWasKilledWhileItBeganOrEndedIsRemovedAtTheStart) {
   const UploadInfo whole = begin();
   const UploadInfo half = begin();
