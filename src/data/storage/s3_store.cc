@@ -254,6 +254,8 @@ Status S3Store::get_object(const ObjectInfo& info, std::span<std::byte> out) {
     YARD_TRY(check_version(head, info.etag, name));
     const auto length = number_of(head.headers.value_or("Content-Length", ""));
     if (length && *length != info.size_bytes) return change_error(name);
+    if (head.status == 206)
+      return Error{Code::kCorrupt, name + ": the server gave a range instead of the whole"};
     return Ok{};
   };
   request.check_body = [&](const HttpResponse& response, std::span<const std::byte> content) {
@@ -302,6 +304,10 @@ Result<ListPage> S3Store::list(const ListRequest& request) {
     YARD_ASSIGN(const HttpResponse response, client_.expect(http));
     auto list = s3_xml::parse_list(response.body);
     if (!list) return std::move(list).error().while_("listing " + s3_name(bucket_, request.prefix));
+    if (!token.empty() && list->continuation_token == token)
+      return Error{Code::kCorrupt, fmt::format("listing {}: the server names the same next page "
+                                               "again and again",
+                                               s3_name(bucket_, request.prefix))};
     token = list->continuation_token;
     add_to_page(*std::move(list), page);
   } while (!token.empty() && !page.done());

@@ -68,6 +68,32 @@ TEST(S3StoreTest, AnErrorPageAsLongAsTheRangeIsNotContent) {
   }
 }
 
+TEST(S3StoreTest, ARangeThatNobodyAskedForIsNotTheObject) {
+  Clocked s3([](const S3Call& call) -> S3Fault {
+    if (call.method != "GET") return {};
+    return {.status = 206, .body = "56789abcde", .headers = {{"Content-Range", "bytes 5-14/20"}}};
+  });
+  std::string out(10, '?');
+  const auto got =
+      s3.store().get_object({.key = "k", .size_bytes = 10}, std::as_writable_bytes(std::span(out)));
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().code, Code::kCorrupt);
+}
+
+TEST(S3StoreTest, AListingThatNamesTheSameNextPageForEverIsCorrupt) {
+  Clocked s3([](const S3Call& call) -> S3Fault {
+    if (call.query.find("list-type") == std::string::npos) return {};
+    return {.status = 200,
+            .body =
+                "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t"
+                "</NextContinuationToken><Contents><Key>a</Key><Size>1</Size></Contents>"
+                "</ListBucketResult>"};
+  });
+  const auto page = s3.store().list({});
+  ASSERT_FALSE(page);
+  EXPECT_EQ(page.error().code, Code::kCorrupt);
+}
+
 TEST(S3StoreTest, AConnectionResetInTheBodyIsTriedAgain) {
   for (const uint64_t after : {0, 1, 700'000}) {
     Clocked s3(fault_at(2, {.reset_after_bytes = after}, is_range));
