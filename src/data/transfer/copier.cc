@@ -1,6 +1,7 @@
 #include "transfer/copier.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
@@ -114,6 +115,15 @@ Status Copier::make_folder_of(const std::string& path) {
 
 // ---- into files
 
+Status Copier::prepare_path(const std::string& path) {
+  struct stat info = {};
+  if (options_.if_absent && ::lstat(path.c_str(), &info) == 0) return already_exists_error(path);
+  // A file that took the name of /dev/null, or of the link /dev/stdout, would harm every program.
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+    return Error{Code::kInvalidArgument, path + ": is a device, pipe or socket, not a file"};
+  return make_folder_of(path);
+}
+
 void Copier::receive(const std::shared_ptr<Copy>& copy) {
   const auto cancelled = [this, copy] {
     end(*copy, Error{Code::kCancelled, copy->source_url() + ": stopped"});
@@ -141,7 +151,7 @@ void Copier::receive(const std::shared_ptr<Copy>& copy) {
 }
 
 Status Copier::receive_small(const Copy& copy) {
-  YARD_TRY(make_folder_of(copy.target_path));
+  YARD_TRY(prepare_path(copy.target_path));
   const auto buffer = buffers_.take(copy.info.size_bytes);
   YARD_TRY(copy.source->get_object(copy.info, buffer.span()));
   YARD_ASSIGN(PartialFile file,
@@ -154,7 +164,8 @@ Status Copier::receive_small(const Copy& copy) {
       YARD_TRY(file.write(0, 0, buffer.span()));
       YARD_TRY(file.mark_part(0));
     }
-    return file.finish({.modified = copy.info.modified, .sync = options_.sync});
+    return file.finish(
+        {.modified = copy.info.modified, .sync = options_.sync, .if_absent = options_.if_absent});
   };
   auto written = write();
   if (!written) file.discard();
@@ -165,7 +176,7 @@ Status Copier::receive_small(const Copy& copy) {
 // Opens the file and queues what is missing of it.
 void Copier::receive_large(const std::shared_ptr<Copy>& copy) {
   const auto open = [&]() -> Result<std::shared_ptr<Receiving>> {
-    YARD_TRY(make_folder_of(copy->target_path));
+    YARD_TRY(prepare_path(copy->target_path));
     if (copy->source->speed().is_remote && copy->info.checksum.empty()) {
       YARD_ASSIGN(ObjectInfo info, copy->source->head(copy->info.key));
       if (info.etag == copy->info.etag) copy->info.checksum = std::move(info.checksum);
@@ -260,7 +271,9 @@ void Copier::end_part(const std::shared_ptr<Receiving>& file) {
 Status Copier::finish_file(Receiving& file) {
   if (file.error) return *file.error;
   YARD_TRY(file.checksums.check(file.copy->source_url()));
-  return file.file.finish({.modified = file.copy->info.modified, .sync = options_.sync});
+  return file.file.finish({.modified = file.copy->info.modified,
+                           .sync = options_.sync,
+                           .if_absent = options_.if_absent});
 }
 
 // ---- into stores

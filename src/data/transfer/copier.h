@@ -40,7 +40,7 @@ struct Copy {
 struct CopierOptions {
   storage::TransferOptions transfer;
   bool sync = false;       // wait until a file is on the disk
-  bool if_absent = false;  // of stores: PutOptions::if_absent
+  bool if_absent = false;  // PutOptions::if_absent, for files as well
 };
 
 struct CopyProgress {
@@ -87,6 +87,7 @@ class Copier {
   Status send_small(const Copy& copy);
   Status send_large(const Copy& copy);
   Status copy_in_service(const Copy& copy);
+  Status prepare_path(const std::string& path);
   Status make_folder_of(const std::string& path);
   void end(const Copy& copy, const Status& status);
 

@@ -81,6 +81,32 @@ TEST_F(CopierTest, ObjectsOfAllSizesBecomeFilesWithTheirTimes) {
             std::chrono::system_clock::to_time_t(store_->head("large")->modified));
 }
 
+TEST_F(CopierTest, WithIfAbsentAFileThatIsThereStays) {
+  for (const std::string& content : {std::string("new"), large_}) {
+    ASSERT_TRUE(put_text(*store_, "k", content));
+    ASSERT_TRUE(write_file_atomic(folder_ + "/taken", "old"));
+    const Status copied = copy({into_file(store_, "k", "taken")}, {.if_absent = true});
+    ASSERT_FALSE(copied);
+    EXPECT_EQ(copied.error().code, Code::kInvalidArgument);
+    EXPECT_EQ(*read_file(folder_ + "/taken"), "old");
+    EXPECT_EQ(file_count(), 1U);
+  }
+}
+
+TEST_F(CopierTest, APipeOrDeviceIsNotReplacedByAFile) {
+  const std::string pipe = folder_ + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_symlink(pipe, folder_ + "/link");
+  ASSERT_TRUE(put_text(*store_, "small", "abc"));
+  ASSERT_TRUE(put_text(*store_, "large", large_));
+  EXPECT_FALSE(copy({into_file(store_, "small", "pipe"), into_file(store_, "large", "pipe"),
+                     into_file(store_, "small", "link")}));
+  EXPECT_EQ(bad_count_, 3);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_TRUE(fs::is_symlink(folder_ + "/link"));
+  EXPECT_EQ(file_count(), 0U);
+}
+
 TEST_F(CopierTest, FilesAndObjectsBecomeObjects) {
   ASSERT_TRUE(write_file_atomic(folder_ + "/large", large_));
   ASSERT_TRUE(write_file_atomic(folder_ + "/small", "abc"));

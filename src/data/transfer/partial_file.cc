@@ -21,6 +21,7 @@ constexpr size_t kNameBytesMax = 255;
 constexpr size_t kHeaderBytesMax = 16 << 10;
 constexpr std::string_view kMagic = "yard partial file 1";
 constexpr char kArrived = 1;
+constexpr uint64_t kFileBytesMax = uint64_t{1} << 50;  // also bounds the record of parts
 
 std::string directory_of(const std::string& path) {
   const auto parent = std::filesystem::path(path).parent_path().string();
@@ -48,7 +49,24 @@ std::string read_text_at(int fd, uint64_t offset, size_t bytes_max) {
   return text;
 }
 
+// 0 or errno.
+int give_name(const std::string& hidden, const std::string& path, bool if_absent) {
+  if (if_absent) {
+    if (::renameat2(AT_FDCWD, hidden.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0)
+      return 0;
+    if (errno != EINVAL) return errno;
+    // Some network file systems cannot say that; who comes at this very moment is not seen there.
+    struct stat info = {};
+    if (::lstat(path.c_str(), &info) == 0) return EEXIST;
+  }
+  return ::rename(hidden.c_str(), path.c_str()) == 0 ? 0 : errno;
+}
+
 }  // namespace
+
+Error already_exists_error(const std::string& path) {
+  return {Code::kInvalidArgument, path + ": already exists"};
+}
 
 std::string partial_path(const std::string& path) {
   const std::filesystem::path split(path);
@@ -85,6 +103,9 @@ uint64_t PartialFile::part_size_bytes(size_t index) const {
 Result<PartialFile> PartialFile::open(const std::string& path, Identity identity,
                                       const std::string& boot_id) {
   YARD_CHECK(std::has_single_bit(identity.part_bytes));
+  if (identity.size_bytes > kFileBytesMax)
+    return Error{Code::kExhausted, fmt::format("{}: {} bytes are more than a file can have", path,
+                                               identity.size_bytes)};
   const std::string hidden = partial_path(path);
   for (int attempt = 0; attempt < 16; ++attempt) {
     UniqueFd fd(::open(hidden.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
@@ -196,8 +217,9 @@ Status PartialFile::finish(const FinishOptions& options) {
     if (::futimens(fd_.get(), times) != 0) return errno_error(path_, errno);
   }
   if (options.sync && ::fsync(fd_.get()) != 0) return errno_error(path_, errno);
-  if (::rename(hidden_.c_str(), path_.c_str()) != 0) {
-    const int why = errno;
+  const int why = give_name(hidden_, path_, options.if_absent);
+  if (why != 0) {
+    if (why == EEXIST) return already_exists_error(path_);
     if (why == EISDIR) return Error{Code::kInvalidArgument, path_ + ": there is a folder here"};
     return errno_error(path_, why);
   }

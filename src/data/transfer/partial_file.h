@@ -24,6 +24,9 @@ inline constexpr std::string_view kPartialSuffix = ".yard-part";
 // "/dir/.name.yard-part" of "/dir/name"; a name too long for that is cut and hashed. Pure.
 std::string partial_path(const std::string& path);
 
+// kInvalidArgument "... already exists", as of ObjectStore's PutOptions::if_absent.
+Error already_exists_error(const std::string& path);
+
 // What works on parts is thread-safe, the rest is not.
 class PartialFile {
  public:
@@ -33,8 +36,8 @@ class PartialFile {
     uint64_t part_bytes = 0;  // a power of two; a record with another one wins
   };
   // Opens or makes the hidden file; `boot_id` as current_boot_id(). A record of something else is
-  // dropped. kUnavailable: another process receives the same file at this moment; errno_error for
-  // the rest.
+  // dropped. kUnavailable: another process receives the same file at this moment; kExhausted: more
+  // than 2^50 bytes; errno_error for the rest.
   static Result<PartialFile> open(const std::string& path, Identity identity,
                                   const std::string& boot_id);
   PartialFile(PartialFile&& other) noexcept = default;
@@ -55,8 +58,10 @@ class PartialFile {
   struct FinishOptions {
     std::chrono::system_clock::time_point modified{};  // of the file; the epoch: now
     bool sync = false;                                 // wait for the disk
+    bool if_absent = false;                            // already_exists_error() for a taken name
   };
-  // Gives the file its name, replacing what had it. Contract: all parts are there.
+  // Gives the file its name, replacing what had it unless `if_absent`. Contract: all parts are
+  // there.
   Status finish(const FinishOptions& options);
   void discard();  // removes the hidden file
 

@@ -56,6 +56,28 @@ TEST_F(PartialFileTest, PartsInAnyOrderBecomeTheFileAtOnce) {
   EXPECT_EQ(entry_count(), 1U);
 }
 
+TEST_F(PartialFileTest, ASizeThatNoFileCanHaveIsRefusedAndLeavesNothing) {
+  const auto file = open("s", "b", uint64_t{INT64_MAX}, 32 << 20);
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, Code::kExhausted);
+  EXPECT_EQ(entry_count(), 0U);
+}
+
+TEST_F(PartialFileTest, WithIfAbsentANameThatWasTakenMeanwhileIsKept) {
+  {
+    auto file = open("s", "b", 3, 4);
+    ASSERT_TRUE(file);
+    ASSERT_TRUE(write(*file, 0, "new"));
+    ASSERT_TRUE(write_file_atomic(path(), "old"));
+    const Status finished = file->finish({.if_absent = true});
+    ASSERT_FALSE(finished);
+    EXPECT_EQ(finished.error().code, Code::kInvalidArgument);
+    file->discard();
+  }
+  EXPECT_EQ(*read_file(path()), "old");
+  EXPECT_EQ(entry_count(), 1U);
+}
+
 TEST_F(PartialFileTest, ABrokenOffFileGoesOnWithThePartsItHas) {
   {
     auto file = open();
