@@ -17,6 +17,8 @@ namespace yard::app {
 namespace {
 
 constexpr std::chrono::seconds kStopGrace{10};
+constexpr std::chrono::seconds kStartWait{10};  // of `env` for a `serve` that was started before it
+constexpr std::chrono::milliseconds kStartPoll{20};
 
 struct ServeOptions {
   std::string folder;
@@ -50,6 +52,15 @@ std::string endpoint_path(const std::string& folder) {
   return folder + "/.yard/endpoint";
 }
 
+// Where clients find the server. On a full disk, what is said already is not written again, so that
+// the folder can be served, and emptied.
+Status write_endpoint(const std::string& folder, const std::string& url,
+                      const std::string& region) {
+  const std::string text = fmt::format("{}\n{}\n", url, region);
+  if (const auto old = read_file(endpoint_path(folder)); old && *old == text) return Ok{};
+  return write_file_atomic(endpoint_path(folder), text);
+}
+
 Status run_serve(ServeOptions options, const Context& context) {
   options.folder = std::filesystem::absolute(options.folder).lexically_normal().string();
   YARD_ASSIGN(const HostPort listen, parse_listen(options.listen));
@@ -70,8 +81,7 @@ Status run_serve(ServeOptions options, const Context& context) {
                                                     .tls_key_path = options.tls_key},
                                                    served->handler()));
   const std::string url = server->url();
-  YARD_TRY(write_file_atomic(endpoint_path(options.folder),
-                             fmt::format("{}\n{}\n", url, options.region)));
+  YARD_TRY(write_endpoint(options.folder, url, options.region));
   fmt::print(
       "serving {} as S3 at {}; Ctrl-C stops\n"
       "for the AWS clients of this shell: eval \"$(yard s3 env '{}')\"\n",
@@ -90,14 +100,26 @@ std::string shell_quoted(std::string_view text) {
   return quoted + "'";
 }
 
-Status run_env(const std::string& folder) {
+// In "yard s3 serve DIR & eval "$(yard s3 env DIR)"" the first has not said yet where it listens.
+Result<std::string> wait_for_endpoint(const std::string& folder, const Context& context) {
+  struct stat info = {};
+  if (::stat(folder.c_str(), &info) != 0) return errno_error(folder, errno);
+  const auto end = std::chrono::steady_clock::now() + kStartWait;
+  for (;;) {
+    auto endpoint = read_file(endpoint_path(folder));
+    const bool may_come = !endpoint && endpoint.error().code == Code::kNotFound;
+    if (endpoint) return endpoint;
+    if (!may_come || std::chrono::steady_clock::now() >= end || context.stop.wait_for(kStartPoll))
+      return std::move(endpoint).error().while_("'yard s3 serve' has not served this folder yet");
+  }
+}
+
+Status run_env(const std::string& folder, const Context& context) {
+  YARD_ASSIGN(const std::string endpoint, wait_for_endpoint(folder, context));
   YARD_ASSIGN(const Credentials credentials, gateway::load_credentials(folder));
-  auto endpoint = read_file(endpoint_path(folder));
-  if (!endpoint)
-    return std::move(endpoint).error().while_("'yard s3 serve' has not served this folder yet");
-  const size_t line = endpoint->find('\n');
-  const std::string url = endpoint->substr(0, line);
-  std::string region = line == endpoint->npos ? "" : endpoint->substr(line + 1);
+  const size_t line = endpoint.find('\n');
+  const std::string url = endpoint.substr(0, line);
+  std::string region = line == endpoint.npos ? "" : endpoint.substr(line + 1);
   region = region.substr(0, region.find('\n'));
   for (const auto& [name, value] :
        {std::pair("AWS_ENDPOINT_URL_S3", url),
@@ -138,7 +160,9 @@ void add_env(CLI::App& group, Context& context) {
       group.add_subcommand("env", "print the exports that point AWS clients at a served folder");
   command->add_option("DIR", *folder)->required();
   command->footer("Example:\n  eval \"$(yard s3 env /srv/data)\"");
-  command->callback([folder, &context] { context.action = [folder] { return run_env(*folder); }; });
+  command->callback([folder, &context] {
+    context.action = [folder, &context] { return run_env(*folder, context); };
+  });
 }
 
 }  // namespace

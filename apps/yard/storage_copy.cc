@@ -277,14 +277,11 @@ Result<std::pair<std::optional<Place>, std::vector<ObjectInfo>>> list_target(
 }
 
 Status remove_others(const Place& target, const transfer::SyncPlan& plan,
-                     const CopyCommand& command, Run& run) {
+                     const CopyCommand& command, const StopToken& stop, Run& run) {
   std::vector<std::string> keys;
-  for (const std::string& key : plan.deletions) {
-    keys.push_back(as_folder(target.key) + key);
-    run.tell_removal(target.url_of(keys.back()));
-  }
-  if (command.dry_run) return Ok{};
-  return target.store->remove_all(keys);
+  for (const std::string& key : plan.deletions) keys.push_back(as_folder(target.key) + key);
+  return remove_and_tell(target, keys, command.dry_run, stop,
+                         [&](const std::string& key) { run.tell_removal(target.url_of(key)); });
 }
 
 Status run_sync(const CopyCommand& command, const Context& context) {
@@ -312,7 +309,8 @@ Status run_sync(const CopyCommand& command, const Context& context) {
       run.fail(copy.error());
   }
   // Removals come last, and only when all copies are there: nothing is lost that was not replaced.
-  if (run.wait() && target_place) YARD_TRY(remove_others(*target_place, plan, command, run));
+  if (run.wait() && target_place)
+    YARD_TRY(remove_others(*target_place, plan, command, context.stop, run));
   return run.finish(plan.same_count);
 }
 
@@ -331,7 +329,7 @@ void add_cp(CLI::App& app, Context& context) {
       ->expected(2, -1);
   cp->add_flag("-r,--recursive", command->recursive, "all that is in a folder, into DEST");
   cp->add_flag("--no-clobber", command->no_clobber,
-               "an object that is there already is an error (files are replaced)");
+               "an object or file that is there already is an error");
   add_copy_flags(*cp, *command);
   add_store_options(
       *cp, command->store, true,

@@ -159,16 +159,14 @@ Status run_sha256(const UrlsCommand& command, const Context& context) {
 
 // ---- rm
 
-Status remove_keys(const Place& place, const std::vector<std::string>& keys,
-                   const UrlsCommand& command) {
-  for (const std::string& key : keys) {
+Status remove_keys(const Place& place, std::span<const std::string> keys,
+                   const UrlsCommand& command, const Context& context) {
+  return remove_and_tell(place, keys, command.dry_run, context.stop, [&](const std::string& key) {
     if (command.store.json)
       print_json_line({{"url", place.url_of(key)}, {"removed", !command.dry_run}});
     else
       fmt::print("{}: {}\n", command.dry_run ? "would remove" : "remove", place.url_of(key));
-  }
-  if (command.dry_run) return Ok{};
-  return place.store->remove_all(keys);
+  });
 }
 
 Status run_rm(const UrlsCommand& command, const Context& context) {
@@ -181,14 +179,14 @@ Status run_rm(const UrlsCommand& command, const Context& context) {
         keys.push_back(std::move(info.key));
         return Ok{};
       }));
-      return remove_keys(place, keys, command);
+      return remove_keys(place, keys, command, context);
     }
     if (place.key.empty())
       return Error{Code::kInvalidArgument,
                    url + ": is a folder or bucket; --recursive removes all that is in it"};
     // S3 says nothing about a key that is not there; a person wants to know.
     YARD_TRY(place.store->head(place.key));
-    return remove_keys(place, {place.key}, command);
+    return remove_keys(place, std::span(&place.key, 1), command, context);
   });
 }
 

@@ -3,7 +3,9 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "base/units.h"
 #include "transfer/partial_file.h"
@@ -111,6 +113,26 @@ void print_json_line(const Json& json) {
 std::string time_text(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
                      fmt::gmtime(std::chrono::system_clock::to_time_t(time)));
+}
+
+Status remove_and_tell(const Place& place, std::span<const std::string> keys, bool dry_run,
+                       const StopToken& stop,
+                       const std::function<void(const std::string& key)>& tell) {
+  constexpr size_t kKeysOfARequest = 1000;
+  const size_t step = place.is_s3 ? kKeysOfARequest : 1;
+  std::optional<Error> first;
+  while (!keys.empty()) {
+    if (stop.stopped()) return Error{Code::kCancelled, "stopped"};
+    const auto some = keys.first(std::min(keys.size(), step));
+    keys = keys.subspan(some.size());
+    if (Status removed = dry_run ? Status(Ok{}) : place.store->remove_all(some); !removed) {
+      if (!first) first = std::move(removed).error();
+      continue;
+    }
+    for (const std::string& key : some) tell(key);
+  }
+  if (first) return *first;
+  return Ok{};
 }
 
 }  // namespace yard::app

@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,5 +58,11 @@ Status visit_folder(const Place& place, const StopToken& stop,
 // One line; names need not be UTF-8, JSON must be.
 void print_json_line(const Json& json);
 std::string time_text(std::chrono::system_clock::time_point time);  // "2026-11-30T05:16:27Z"
+
+// Removes the objects of `place`, or only tells of them; of many keys all are tried, and what fails
+// is not told of. The first error, or kCancelled.
+Status remove_and_tell(const Place& place, std::span<const std::string> keys, bool dry_run,
+                       const StopToken& stop,
+                       const std::function<void(const std::string& key)>& tell);
 
 }  // namespace yard::app

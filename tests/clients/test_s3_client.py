@@ -2,11 +2,13 @@
 
 import filecmp
 import hashlib
+import http.server
 import json
 import os
 import random
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -199,6 +201,49 @@ def test_no_clobber_leaves_what_is_there(server, tmp_path):
     said = server.yard("cp", "--no-clobber", tmp_path / "new", "s3://bucket/k", code=2)
     assert "already exists" in said
     assert server.yard("cat", "s3://bucket/k") == "old"
+    assert "already exists" in server.yard("cp", "--no-clobber", "s3://bucket/k", tmp_path / "new", code=2)
+    assert (tmp_path / "new").read_bytes() == b"new"
+
+
+class RefusesRemoval(http.server.BaseHTTPRequestHandler):
+    """An S3 server with one object that nobody may remove."""
+
+    def answer(self, status, body=b""):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_HEAD(self):
+        self.answer(200)
+
+    def do_GET(self):
+        self.answer(200, b"<ListBucketResult><Contents><Key>k</Key><Size>0</Size></Contents></ListBucketResult>")
+
+    def do_DELETE(self):
+        self.answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+
+    do_POST = do_DELETE
+
+    def log_message(self, *_):
+        pass
+
+
+def test_what_could_not_be_removed_is_not_told_to_be(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), RefusesRemoval) as http_server:
+        threading.Thread(target=http_server.serve_forever, daemon=True).start()
+        for arguments in (["rm", "s3://b/k"], ["rm", "--recursive", "--json", "s3://b"],
+                          ["sync", "--delete", tmp_path / "empty", "s3://b"]):
+            done = subprocess.run(
+                [BIN / "yard", *arguments, "--endpoint", f"http://127.0.0.1:{http_server.server_address[1]}"],
+                env={**os.environ, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"},
+                capture_output=True, text=True)
+            assert (done.returncode, "remove" in done.stdout.replace('"removed":0', "")) == (2, False), arguments
+            assert "AccessDenied" in done.stderr
+        http_server.shutdown()
 
 
 def test_exit_codes_are_those_of_the_help(server, tmp_path):

@@ -8,7 +8,7 @@ import sys
 import urllib.request
 
 
-from served import error_of, keys_of
+from served import BIN, error_of, keys_of, served
 
 MIB = 1 << 20
 AWS = pathlib.Path(sys.executable).with_name("aws")
@@ -63,3 +63,13 @@ def test_aws_cli_notification_configuration(gateway, s3):
                     "Filter": {"Key": {"FilterRules": [{"Name": "prefix", "Value": "in/"}]}}}]
     s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={})
     assert "QueueConfigurations" not in s3.get_bucket_notification_configuration(Bucket=bucket)
+
+
+def test_env_waits_for_a_gateway_that_is_just_starting(tmp_path):
+    env = subprocess.Popen([BIN / "yard", "s3", "env", tmp_path], stdout=subprocess.PIPE, text=True)
+    with served(tmp_path) as gateway:
+        said = env.communicate()[0]
+        assert env.returncode == 0
+        assert gateway.url in said
+    with served(tmp_path, "--region", "elsewhere-1") as gateway:
+        assert gateway.exports()["AWS_REGION"] == "elsewhere-1"
