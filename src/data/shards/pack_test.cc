@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 
 #include "shards/shard_index.h"
@@ -244,7 +245,7 @@ TEST_F(PackTest, ARunThatWasBrokenOffAnywhereGoesOnToTheSameBytes) {
   const auto wanted = storage::list_all(whole, "");
   ASSERT_EQ(wanted->size(), 6U);
   uint64_t failing = 0, resumed = 0;
-  for (bool failed = true; failed; ++failing) {
+  for (std::atomic<bool> failed = true; failed; ++failing) {
     storage::MemoryStore target;
     failed = false;
     storage::testing::FaultyStore faulty(target, [&](const storage::testing::Call& call) -> Status {
