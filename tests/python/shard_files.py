@@ -3,6 +3,7 @@
 import io
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tarfile
@@ -64,8 +65,10 @@ def script_environment(**variables):
 
 def start_script(text, *arguments, **variables):
     command = [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)]
+    # A shell's background jobs ignore Ctrl-C, and so would Python, if we are one.
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=script_environment(**variables))
+                            env=script_environment(**variables),
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def run_script(text, *arguments, **variables):
