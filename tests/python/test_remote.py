@@ -90,12 +90,11 @@ STOPPED = """
                                         image=trainyard.data.Image(size=8))
     batches = iter(loader)
     given = [next(batches)["batch"]]
-    print("stop the store", flush=True)
-    sys.stdin.readline() if False else None
     try:
+        print("stop the store", flush=True)
         while True:
             given.append(next(batches)["batch"])
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, StopIteration):  # the latter: it was through before
         print("interrupted", flush=True)
     for batch in batches:
         given.append(batch["batch"])
