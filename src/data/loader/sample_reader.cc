@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "loader/sample_reader_internal.h"
 #include "telemetry/metric_names.h"
 
@@ -12,15 +11,8 @@ namespace {
 
 using shards::ShardIndex;
 
-constexpr std::chrono::milliseconds kPauseFirst{200};
-constexpr std::chrono::milliseconds kPauseMax{5'000};
-constexpr int64_t kSecondsPerWarning = 30;
 // A JPEG's sizes may stand behind a colour profile and a thumbnail.
 constexpr uint64_t kHeaderBytes = 64 << 10;
-
-bool is_away(const Error& error) {
-  return error.code == Code::kUnavailable || error.code == Code::kDeadlineExceeded;
-}
 
 }  // namespace
 
@@ -42,28 +34,21 @@ SampleReader::SampleReader(DataSet& set, const LoaderOptions& options, StopToken
                            CounterRegistry& counters, LoaderMeters& meters)
     : set_(set),
       options_(options),
-      stop_(std::move(stop)),
       read_bytes_(counters.counter(metric::kLoaderReadBytes)),
-      meters_(meters) {}
+      meters_(meters),
+      wait_(options.store_patience, counters.counter(metric::kLoaderStoreRetries), std::move(stop),
+            Clock::real()) {}
 
 template <typename Read>
 auto SampleReader::patiently(const Read& read) -> decltype(read()) {
-  Clock& clock = Clock::real();
-  const auto begin = clock.now();
-  std::chrono::milliseconds pause = kPauseFirst;
-  while (true) {
+  const auto begin = Clock::real().now();
+  for (int attempt = 0;; ++attempt) {
     auto result = read();
-    if (result || !is_away(result.error()) || clock.now() - begin > options_.store_patience)
+    if (result) wait_.note_answer();
+    // What is too large stays so.
+    if (result || result.error().code == Code::kExhausted ||
+        !wait_.wait(result.error(), begin, attempt))
       return result;
-    const int64_t now_seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(clock.now().time_since_epoch()).count();
-    int64_t last = last_warning_seconds_;
-    if (now_seconds - last >= kSecondsPerWarning &&
-        last_warning_seconds_.compare_exchange_strong(last, now_seconds))
-      log_warning("{}; asking again for {} s", result.error().message,
-                  options_.store_patience.count());
-    if (!clock.sleep_for(pause, stop_)) return result;
-    pause = std::min(pause * 2, kPauseMax);
   }
 }
 

@@ -1,13 +1,13 @@
 // One sample's bytes: found in its shard, read, verified.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <span>
 #include <vector>
 
 #include "base/stop_token.h"
 #include "loader/data_set_internal.h"
+#include "storage/store_wait.h"
 #include "telemetry/counters.h"
 
 namespace yard::loader {
@@ -73,10 +73,9 @@ class SampleReader {
 
   DataSet& set_;
   const LoaderOptions& options_;
-  const StopToken stop_;
   Counter& read_bytes_;
   LoaderMeters& meters_;
-  std::atomic<int64_t> last_warning_seconds_ = -1'000'000;
+  storage::StoreWait wait_;
 };
 
 }  // namespace yard::loader

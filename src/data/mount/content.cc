@@ -37,9 +37,9 @@ uint64_t ahead_budget(uint64_t budget_bytes) {
 
 }  // namespace
 
-Content::Content(storage::ObjectStore& store, StoreWait& wait, Memory& memory, FetchQueue& queue,
-                 DiskCache* cache, CounterRegistry& counters, ContentOptions options,
-                 StopToken stop, Clock& clock)
+Content::Content(storage::ObjectStore& store, storage::StoreWait& wait, Memory& memory,
+                 FetchQueue& queue, DiskCache* cache, CounterRegistry& counters,
+                 ContentOptions options, StopToken stop, Clock& clock)
     : store_(store),
       wait_(wait),
       memory_(memory),

@@ -27,8 +27,8 @@
 #include "mount/memory.h"
 #include "mount/object_version.h"
 #include "mount/read_ahead.h"
-#include "mount/store_wait.h"
 #include "storage/object_store.h"
+#include "storage/store_wait.h"
 #include "telemetry/counters.h"
 
 namespace yard::mount {
@@ -53,7 +53,7 @@ class Content {
   using Done = std::function<void(Result<Pieces>)>;
 
   // All but `options` outlive it; `cache` may be null. `queue` must be ended before it.
-  Content(storage::ObjectStore& store, StoreWait& wait, Memory& memory, FetchQueue& queue,
+  Content(storage::ObjectStore& store, storage::StoreWait& wait, Memory& memory, FetchQueue& queue,
           DiskCache* cache, CounterRegistry& counters, ContentOptions options, StopToken stop,
           Clock& clock = Clock::real());
   ~Content();
@@ -113,7 +113,7 @@ class Content {
   void serve_starved();
 
   storage::ObjectStore& store_;
-  StoreWait& wait_;
+  storage::StoreWait& wait_;
   Memory& memory_;
   FetchQueue& queue_;
   DiskCache* const cache_;

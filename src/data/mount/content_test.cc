@@ -118,7 +118,8 @@ class ContentTest : public testing::Test {
     stop.emplace();
     memory.emplace(memory_bytes);
     queue.emplace(16);
-    wait.emplace(std::chrono::seconds(300), counters, stop->token(), clock);
+    wait.emplace(std::chrono::seconds(300), counters.counter(metric::kMountStoreRetries),
+                 stop->token(), clock);
     content.emplace(
         store, *wait, *memory, *queue, cache, counters,
         ContentOptions{.on_changed = [this](const auto& v) { changed.push_back(v.key); }},
@@ -164,7 +165,7 @@ class ContentTest : public testing::Test {
   CounterRegistry counters;
   std::vector<std::string> changed;
   std::optional<StopSource> stop;
-  std::optional<StoreWait> wait;
+  std::optional<storage::StoreWait> wait;
   std::optional<Memory> memory;
   std::optional<FetchQueue> queue;
   std::optional<Content> content;

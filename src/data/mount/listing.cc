@@ -47,7 +47,7 @@ std::optional<std::string> key_before(std::string_view key) {
 
 }  // namespace
 
-Listing::Listing(storage::ObjectStore& store, StoreWait* wait, const KeyShare* share,
+Listing::Listing(storage::ObjectStore& store, storage::StoreWait* wait, const KeyShare* share,
                  const ListingOptions& options, CounterRegistry& counters, Clock& clock)
     : store_(store),
       wait_(wait),

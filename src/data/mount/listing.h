@@ -23,8 +23,8 @@
 
 #include "base/clock.h"
 #include "mount/key_share.h"
-#include "mount/store_wait.h"
 #include "storage/object_store.h"
+#include "storage/store_wait.h"
 #include "telemetry/counters.h"
 
 namespace yard::mount {
@@ -56,7 +56,7 @@ struct ListingOptions {
 class Listing {
  public:
   // All but `options` outlive it. share: null: everything; wait: null: an error is told at once.
-  Listing(storage::ObjectStore& store, StoreWait* wait, const KeyShare* share,
+  Listing(storage::ObjectStore& store, storage::StoreWait* wait, const KeyShare* share,
           const ListingOptions& options, CounterRegistry& counters, Clock& clock = Clock::real());
 
   // Of a directory's key: "" or "a/b/".
@@ -116,7 +116,7 @@ class Listing {
   bool should_page(const std::string& directory);
 
   storage::ObjectStore& store_;
-  StoreWait* const wait_;
+  storage::StoreWait* const wait_;
   const KeyShare* const share_;
   const ListingOptions options_;
   Clock& clock_;

@@ -149,7 +149,7 @@ TEST_F(ListingTest, AFailureIsToldAndNotRemembered) {
 
 TEST_F(ListingTest, WhoAsksWaitsForAStoreThatIsAwayAndGoesOn) {
   put("d/a");
-  StoreWait wait(std::chrono::seconds(60), counters, {}, clock);
+  storage::StoreWait wait(std::chrono::seconds(60), counters.counter("store_retries"), {}, clock);
   int failures_left = 10;
   FaultyStore away(memory, [&](const Call&) -> Status {
     if (failures_left-- > 0) return Error{Code::kUnavailable, "away"};

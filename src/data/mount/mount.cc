@@ -15,6 +15,7 @@
 #include "mount/fuse_files_internal.h"
 #include "mount/memory.h"
 #include "mount/mount_point.h"
+#include "telemetry/metric_names.h"
 
 namespace yard::mount {
 namespace {
@@ -83,7 +84,7 @@ struct Mount::Impl {
   StopSource stop_source;
   std::string mount_point;  // without links
   std::optional<KeyShare> share;
-  std::optional<StoreWait> wait;
+  std::optional<storage::StoreWait> wait;
   std::optional<Memory> memory;
   std::unique_ptr<DiskCache> cache;
   std::optional<Listing> listing;
@@ -109,7 +110,8 @@ Status Mount::Impl::build() {
                                        store->url(), counters));
   }
   memory.emplace(memory_bytes_of(options));
-  wait.emplace(options.store_wait_max, counters, stop_source.token(), clock);
+  wait.emplace(options.store_wait_max, counters.counter(metric::kMountStoreRetries),
+               stop_source.token(), clock);
   listing.emplace(*store, &*wait, share ? &*share : nullptr,
                   ListingOptions{.ttl = options.metadata_ttl}, counters, clock);
   inodes.emplace(options.prefix, clock.wall_now());

@@ -49,8 +49,8 @@ struct PutOptions {
   uint64_t size_bytes_hint = 0;
 };
 
-// How a store answers, by what it has measured so far; plan_reads() in parallel_get.h turns it into
-// requests.
+// How a store answers, by what it has measured so far; choose_part_bytes() in parallel_get.h turns
+// it into requests.
 struct StoreSpeed {
   std::chrono::microseconds latency{0};  // from a request to its first byte
   double stream_bytes_per_second = 0;    // of one request, once it flows; 0 before it is measured

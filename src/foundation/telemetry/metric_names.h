@@ -35,6 +35,7 @@ inline constexpr std::string_view kLoaderSkippedSamples = "loader_skipped_sample
 inline constexpr std::string_view kLoaderReadBytes = "loader_read_bytes";
 inline constexpr std::string_view kLoaderConsumerWaitSeconds = "loader_consumer_wait_seconds";
 inline constexpr std::string_view kLoaderDecodeSeconds = "loader_decode_seconds";
+inline constexpr std::string_view kLoaderStoreRetries = "loader_store_retries";
 
 // Mount.
 inline constexpr std::string_view kMountOpens = "mount_opens";

@@ -10,14 +10,13 @@
 #include "base/stop_token.h"
 #include "telemetry/counters.h"
 
-namespace yard::mount {
+namespace yard::storage {
 
 // Thread-safe; shared by all who ask one store.
 class StoreWait {
  public:
-  // `counters` and `clock` outlive it.
-  StoreWait(std::chrono::milliseconds wait_max, CounterRegistry& counters, StopToken stop,
-            Clock& clock);
+  // `retry_count` and `clock` outlive it.
+  StoreWait(std::chrono::milliseconds wait_max, Counter& retry_count, StopToken stop, Clock& clock);
 
   // After the failure number `attempt`, from 0, of what was begun at `since`: waits, and says
   // whether to ask again.
@@ -32,4 +31,4 @@ class StoreWait {
   std::atomic<bool> is_away_ = false;
 };
 
-}  // namespace yard::mount
+}  // namespace yard::storage

@@ -1,11 +1,10 @@
-#include "mount/store_wait.h"
+#include "storage/store_wait.h"
 
 #include <algorithm>
 
 #include "base/log.h"
-#include "telemetry/metric_names.h"
 
-namespace yard::mount {
+namespace yard::storage {
 namespace {
 
 constexpr std::chrono::milliseconds kDelayFirst{200};
@@ -17,12 +16,9 @@ bool may_pass(Code code) {
 
 }  // namespace
 
-StoreWait::StoreWait(std::chrono::milliseconds wait_max, CounterRegistry& counters, StopToken stop,
+StoreWait::StoreWait(std::chrono::milliseconds wait_max, Counter& retry_count, StopToken stop,
                      Clock& clock)
-    : wait_max_(wait_max),
-      stop_(std::move(stop)),
-      clock_(clock),
-      retry_count_(counters.counter(metric::kMountStoreRetries)) {}
+    : wait_max_(wait_max), stop_(std::move(stop)), clock_(clock), retry_count_(retry_count) {}
 
 bool StoreWait::wait(const Error& error, Clock::Monotonic since, int attempt) {
   if (!may_pass(error.code) || clock_.now() - since >= wait_max_) return false;
@@ -37,4 +33,4 @@ void StoreWait::note_answer() {
   if (is_away_ && is_away_.exchange(false)) log_info("the store can be reached again");
 }
 
-}  // namespace yard::mount
+}  // namespace yard::storage
