@@ -31,7 +31,7 @@ class DataSet {
 
   uint64_t sample_count() const { return shards_.empty() ? 0 : shards_.back().end; }
   // As SamplePlanOptions::sources: empty for one.
-  const std::vector<shards::SampleSource>& sources() const { return sources_; }
+  const std::vector<shards::WeightedSource>& sources() const { return sources_; }
 
   Result<Place> place(uint64_t sample_id);
   std::string key(const Place& place) const;  // "shard.tar/sample"
@@ -68,7 +68,7 @@ class DataSet {
   const std::string caption_member_;
   const bool is_raw_;
   bool is_remote_ = false;
-  std::vector<shards::SampleSource> sources_;
+  std::vector<shards::WeightedSource> sources_;
   std::vector<size_t> source_ends_;  // numbers of shards
   std::mutex mutex_;
   std::vector<Shard> shards_;  // readers, etags and lists of recent ones: under the mutex

@@ -173,7 +173,7 @@ Status SamplePlan::set_shares() {
   batches_per_epoch_ = std::max<uint64_t>(1, training_count_ / batch_size);
 
   double weight_sum = 0;
-  for (const SampleSource& source : options_.sources) weight_sum += source.weight;
+  for (const WeightedSource& source : options_.sources) weight_sum += source.weight;
   // By largest remainder, so that they add up.
   std::vector<std::pair<double, size_t>> remainders;
   uint64_t given = 0;

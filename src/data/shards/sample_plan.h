@@ -31,7 +31,7 @@ enum class EndPolicy {
   kWrap,  // their batch is filled up with the first ones of the same epoch
 };
 
-struct SampleSource {
+struct WeightedSource {
   uint64_t sample_count = 0;
   double weight = 1;  // its share of all samples given, over the sum of weights
 };
@@ -50,7 +50,7 @@ struct SamplePlanOptions {
   static constexpr uint32_t kLeftOut = UINT32_MAX;
   // Consecutive parts of the data set; empty: it is one source. With several, epochs have no end
   // that could be uneven.
-  std::vector<SampleSource> sources;
+  std::vector<WeightedSource> sources;
 };
 
 // Immutable, thread-safe. Everything below is O(1), with O(log) of held-out samples, buckets and

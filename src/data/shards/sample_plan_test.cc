@@ -258,7 +258,7 @@ TEST(SamplePlanTest, BucketsThatFillNoBatchAreCounted) {
 
 // Of a mix: how often each sample was given in `count` places, by source.
 std::vector<std::map<uint64_t, uint64_t>> uses_of(const SamplePlan& plan,
-                                                  const std::vector<SampleSource>& sources,
+                                                  const std::vector<WeightedSource>& sources,
                                                   uint64_t batch_size, uint64_t batch_count) {
   std::vector<std::map<uint64_t, uint64_t>> uses(sources.size());
   for (uint64_t n = 0; n < batch_count; ++n)
@@ -275,7 +275,7 @@ std::vector<std::map<uint64_t, uint64_t>> uses_of(const SamplePlan& plan,
 }
 
 TEST(SamplePlanTest, SourcesAreMixedByWeightAndEachGoesThroughEpochsOfItsOwn) {
-  const std::vector<SampleSource> sources{{100, 1}, {3000, 2}, {700, 0.5}};
+  const std::vector<WeightedSource> sources{{100, 1}, {3000, 2}, {700, 0.5}};
   const SamplePlan plan = plan_of({.seed = 8,
                                    .sample_count = 3800,
                                    .held_out_count = 20,
@@ -326,7 +326,7 @@ TEST(SamplePlanTest, ABillionSamplesCostNoMemoryAndNoTime) {
 }
 
 TEST(SamplePlanTest, ImpossibleSizesAreRefused) {
-  using Sources = std::vector<SampleSource>;
+  using Sources = std::vector<WeightedSource>;
   for (const Sources& sources :
        {Sources{{5, 1}, {4, 1}}, Sources{{10, 1}, {0, 1}}, Sources{{5, 1}, {5, 0}},
         Sources{{5, 1}, {5, -1}}, Sources{{5, 1}, {5, 1e-9}}})
