@@ -2,7 +2,7 @@
 
     peer_chunks.py mds|litdata PICTURES_DIR WORK_DIR [--raw] [--workers 2] [--batches 60]
 
-The data set is written to WORK_DIR once, from the pictures' encoded bytes. Decoding is Pillow's, as
+The data set is written to WORK_DIR once, from the pictures' encoded bytes; --batches 0 does only that. Decoding is Pillow's, as
 in peer_webdataset.py.
 """
 
@@ -92,6 +92,9 @@ def main():
         shutil.rmtree(part, ignore_errors=True)
         {"mds": write_mds, "litdata": write_litdata}[arguments.library](arguments.pictures, part)
         part.rename(out)
+    # Reading in the process that wrote ends LitData's workers at their start.
+    if arguments.batches == 0:
+        return
     transform = raw if arguments.raw else decoded
     loader = loader_of(arguments.library, out, transform, arguments.workers)
     begin, seen = 0.0, 0

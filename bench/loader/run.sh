@@ -25,7 +25,7 @@ ours() { "$(tool loader_bench)" "$corpus/shards" "$@" | tee -a "$corpus/ours.log
 webdataset() { "$peers/bin/python" bench/loader/peer_webdataset.py "$corpus/shards" "$@" | cut -d' ' -f2; }
 chunks() { "$peers/bin/python" bench/loader/peer_chunks.py "$1" "$corpus/pictures" "$corpus" "${@:2}" 2>/dev/null | sed -n 's/^peer //p'; }
 : >"$corpus/ours.log"
-for library in mds litdata; do chunks $library --batches 1 >/dev/null; done  # writes the data sets
+for library in mds litdata; do chunks $library --batches 0; done  # writes the data sets
 for ((round = 0; round < rounds; ++round)); do
   note webdataset "$(webdataset)"
   note ours "$(ours)"
