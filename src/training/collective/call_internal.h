@@ -17,6 +17,14 @@ enum class CallKind : uint8_t {
   kBroadcast,
   kBarrier,
   kAllocate,
+  kReduce,
+  kGather,
+  kScatter,
+  kAllToAll,
+  kSplit,
+  // Between two ranks only; their sequence numbers count separately.
+  kSend,
+  kReceive,
 };
 
 // A place in memory that all ranks of a host can reach.
@@ -29,8 +37,9 @@ struct SharedPlace {
 struct CallRecord {
   uint64_t sequence = 0;    // the how-manieth operation of the group, from 1
   uint64_t size_bytes = 0;  // of the larger of the two buffers
+  uint64_t layout = 0;      // of several tensors: a hash of their sizes, never 0
   int32_t rank = 0;
-  int32_t root = 0;
+  int32_t root = 0;  // of kSend and kReceive: the peer
   CallKind kind = CallKind::kBarrier;
   DType dtype = DType::kU8;
   ReduceOp op = ReduceOp::kSum;

@@ -108,10 +108,21 @@ YARD_INLINE Wide combine(Wide left, Wide right) {
     return (right < left || right != right) ? right : left;
   } else if constexpr (op == ReduceOp::kMax) {
     return (right > left || right != right) ? right : left;
+  } else if constexpr (is_bitwise(op)) {
+    // Never asked for types that are not whole: see reduces().
+    if constexpr (!std::is_integral_v<Wide>)
+      return left;
+    else if constexpr (op == ReduceOp::kBitAnd)
+      return left & right;
+    else if constexpr (op == ReduceOp::kBitOr)
+      return left | right;
+    else
+      return left ^ right;
   } else if constexpr (std::is_integral_v<Wide>) {
-    return static_cast<Wide>(static_cast<uint64_t>(left) + static_cast<uint64_t>(right));
+    const auto a = static_cast<uint64_t>(left), b = static_cast<uint64_t>(right);
+    return static_cast<Wide>(op == ReduceOp::kProduct ? a * b : a + b);
   } else {
-    return left + right;
+    return op == ReduceOp::kProduct ? left * right : left + right;
   }
 }
 
@@ -220,6 +231,14 @@ ReduceFunction function_for_op(ReduceOp op) {
       return function_for_cpu<From, To, ReduceOp::kMin>();
     case ReduceOp::kMax:
       return function_for_cpu<From, To, ReduceOp::kMax>();
+    case ReduceOp::kProduct:
+      return function_for_cpu<From, To, ReduceOp::kProduct>();
+    case ReduceOp::kBitAnd:
+      return function_for_cpu<From, To, ReduceOp::kBitAnd>();
+    case ReduceOp::kBitOr:
+      return function_for_cpu<From, To, ReduceOp::kBitOr>();
+    case ReduceOp::kBitXor:
+      return function_for_cpu<From, To, ReduceOp::kBitXor>();
   }
   YARD_UNREACHABLE();
 }
@@ -251,6 +270,10 @@ ReduceFunction function_for(const Reduction& reduction) {
       return function_for_forms<int64_t>(reduction);
     case DType::kU8:
       return function_for_forms<uint8_t>(reduction);
+    case DType::kI8:
+      return function_for_forms<int8_t>(reduction);
+    case DType::kI16:
+      return function_for_forms<int16_t>(reduction);
   }
   YARD_UNREACHABLE();
 }
@@ -260,9 +283,11 @@ ReduceFunction function_for(const Reduction& reduction) {
 size_t size_bytes_of(DType dtype) {
   switch (dtype) {
     case DType::kU8:
+    case DType::kI8:
       return 1;
     case DType::kBF16:
     case DType::kF16:
+    case DType::kI16:
       return 2;
     case DType::kF32:
     case DType::kI32:
@@ -290,6 +315,10 @@ std::string_view to_string(DType dtype) {
       return "i64";
     case DType::kU8:
       return "u8";
+    case DType::kI8:
+      return "i8";
+    case DType::kI16:
+      return "i16";
   }
   YARD_UNREACHABLE();
 }
@@ -305,14 +334,21 @@ DType wide_of(DType dtype) {
     case DType::kI32:
     case DType::kI64:
     case DType::kU8:
+    case DType::kI8:
+    case DType::kI16:
       return DType::kI64;
   }
   YARD_UNREACHABLE();
 }
 
+bool reduces(ReduceOp op, DType dtype) {
+  return !is_bitwise(op) || wide_of(dtype) == DType::kI64;
+}
+
 void reduce(const Reduction& reduction, std::span<std::byte* const> dsts,
             std::span<const std::byte* const> srcs, size_t element_count) {
   YARD_CHECK(!srcs.empty() && reduction.divisor > 0);
+  YARD_CHECK(reduces(reduction.op, reduction.dtype));
   if (element_count == 0) return;
   function_for(reduction)({dsts, srcs, element_count, reduction.divisor});
 }

@@ -16,6 +16,10 @@ namespace yard::collective {
 // for the integers (so that an average does not overflow), the type itself otherwise.
 DType wide_of(DType dtype);
 
+constexpr bool is_bitwise(ReduceOp op) {
+  return op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
+}
+
 // How the elements are stored at either end of a reduction.
 enum class Form { kNative, kWide };
 
@@ -29,7 +33,8 @@ struct Reduction {
 
 // dst[i] = (((srcs[0][i] op srcs[1][i]) op srcs[2][i]) ...) / divisor for all i < element_count,
 // for every dst of `dsts`. A dst may be one of the srcs, but not overlap it otherwise. kMin and
-// kMax give NaN when a source is NaN; integers wrap around.
+// kMax give NaN when a source is NaN; integers wrap
+// around. The pair must be one that reduces().
 void reduce(const Reduction& reduction, std::span<std::byte* const> dsts,
             std::span<const std::byte* const> srcs, size_t element_count);
 

@@ -34,7 +34,12 @@ class Failure {
   Error report_after(std::chrono::milliseconds grace, Error error);
 
   // The rank that this one waits for right now, -1 for none: who holds up whom.
-  void set_waited_rank(int rank) { waited_rank_.store(rank, std::memory_order_relaxed); }
+  void set_waited_rank(int rank) {
+    waited_rank_.store(rank, std::memory_order_relaxed);
+    if (rank >= 0) last_waited_rank_.store(rank, std::memory_order_relaxed);
+  }
+  // The last that was waited for since this was called before, -1 for none.
+  int take_last_waited_rank() { return last_waited_rank_.exchange(-1, std::memory_order_relaxed); }
   int waited_rank() const { return waited_rank_.load(std::memory_order_relaxed); }
   // The rank at the end of the chain: the one we wait for, or whom that one waits for, ...
   void set_culprit_finder(std::function<int(int)> finder) { culprit_finder_ = std::move(finder); }
@@ -46,6 +51,7 @@ class Failure {
   std::optional<Error> error_;
   std::atomic<bool> failed_ = false;
   std::atomic<int> waited_rank_ = -1;
+  std::atomic<int> last_waited_rank_ = -1;
   std::function<int(int)> culprit_finder_;  // set before there are operations
   UniqueFd event_;
 };

@@ -106,12 +106,16 @@ TEST(MembershipTest, EveryTruncationOfAHelloIsRefused) {
 
 TEST(MembershipTest, EveryTruncationOfAWelcomeIsRefused) {
   const Welcome welcome{.session = "secret",
-                        .hosts = {{{0, 2}, "10.0.0.1", 5000, "a"}, {{1}, "10.0.0.2", 5001, "b"}}};
+                        .hosts = {{0, 2}, {1}},
+                        .doors = {{.address = "10.0.0.1", .port = 5000, .team_name = "a"},
+                                  {.address = "10.0.0.2", .port = 5001, .team_name = "b"},
+                                  {.address = "10.0.0.1", .port = 5002, .team_name = "c"}}};
   Frame frame = frame_of(encode_welcome(welcome, 3), FrameType::kWelcome);
   auto read = decode_welcome(frame, 3);
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->hosts[0].ranks, (std::vector<int>{0, 2}));
-  EXPECT_EQ(read->hosts[1].data_port, 5001);
+  EXPECT_EQ(read->hosts[0], (std::vector<int>{0, 2}));
+  EXPECT_EQ(read->doors[1].port, 5001);
+  EXPECT_EQ(read->doors[2].team_name, "c");
   EXPECT_FALSE(decode_welcome(frame, 4));
   while (!frame.payload.empty()) {
     frame.payload.pop_back();

@@ -23,6 +23,54 @@ class QueuedWork : public Work {
   std::shared_ptr<Operation> operation_;
 };
 
+class MessageWork : public Work {
+ public:
+  MessageWork(std::shared_ptr<PointToPoint> messages, std::shared_ptr<FlightRecorder> flight,
+              std::shared_ptr<FlightEntry> entry, std::shared_ptr<Message> message)
+      : messages_(std::move(messages)),
+        flight_(std::move(flight)),
+        entry_(std::move(entry)),
+        message_(std::move(message)) {}
+  ~MessageWork() override { (void)wait(); }
+  Status wait() override {
+    Status status = messages_->wait(*message_);
+    if (!std::exchange(ended_, true)) flight_->ended(*entry_, status, -1);
+    return status;
+  }
+  bool done() const override { return message_->done.load(std::memory_order_acquire); }
+
+ private:
+  std::shared_ptr<PointToPoint> messages_;
+  std::shared_ptr<FlightRecorder> flight_;
+  std::shared_ptr<FlightEntry> entry_;
+  std::shared_ptr<Message> message_;
+  bool ended_ = false;
+};
+
+// What ranks tell each other when a group is split.
+struct SplitPlace {
+  int32_t color = -1;
+  int32_t key = 0;
+  uint16_t port = 0;  // of the first rank of a new group
+};
+
+std::vector<int> ranks_of_color(const std::vector<SplitPlace>& wishes, int color) {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < wishes.size() && color >= 0; ++rank)
+    if (wishes[rank].color == color) ranks.push_back(static_cast<int>(rank));
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return wishes[static_cast<size_t>(a)].key < wishes[static_cast<size_t>(b)].key;
+  });
+  return ranks;
+}
+
+// Of the sizes of several tensors, never 0 (FNV-1a).
+uint64_t layout_of(const std::vector<std::span<std::byte>>& tensors) {
+  uint64_t hash = 14695981039346656037u;
+  for (const auto& tensor : tensors) hash = (hash ^ tensor.size()) * 1099511628211u;
+  return hash | 1u;
+}
+
 class StretchBuffer : public SharedBuffer {
  public:
   StretchBuffer(std::shared_ptr<SharedStretches> stretches, size_t team_index,
@@ -45,7 +93,9 @@ class ConnectedGroup : public Group {
       : parts_(std::move(connected)),
         registry_(std::make_shared<SharedRegistry>(parts_.place.index)),
         local_(parts_.topology, *parts_.team),
-        spanning_(parts_.topology, *parts_.team, parts_.ring.get(), local_),
+        messages_(std::move(parts_.messages)),
+        flight_(std::make_shared<FlightRecorder>()),
+        spanning_(parts_.topology, *parts_.team, parts_.ring.get(), *messages_, local_),
         queue_(std::make_shared<OperationQueue>(
             [this](Operation& operation) { return run(operation); })) {}
 
@@ -55,7 +105,7 @@ class ConnectedGroup : public Group {
   int size() const override { return parts_.topology.size; }
 
   std::unique_ptr<Work> all_reduce(std::span<std::byte> inout, DType dtype, ReduceOp op) override {
-    YARD_CHECK(inout.size() % size_bytes_of(dtype) == 0);
+    YARD_CHECK(inout.size() % size_bytes_of(dtype) == 0 && reduces(op, dtype));
     return issue(
         {.size_bytes = inout.size(), .kind = CallKind::kAllReduce, .dtype = dtype, .op = op}, inout,
         inout);
@@ -63,7 +113,7 @@ class ConnectedGroup : public Group {
 
   std::unique_ptr<Work> reduce_scatter(std::span<const std::byte> in, std::span<std::byte> out,
                                        DType dtype, ReduceOp op) override {
-    YARD_CHECK(out.size() % size_bytes_of(dtype) == 0);
+    YARD_CHECK(out.size() % size_bytes_of(dtype) == 0 && reduces(op, dtype));
     YARD_CHECK(in.size() == out.size() * static_cast<size_t>(size()));
     return issue(
         {.size_bytes = in.size(), .kind = CallKind::kReduceScatter, .dtype = dtype, .op = op}, in,
@@ -84,6 +134,24 @@ class ConnectedGroup : public Group {
 
   std::unique_ptr<Work> barrier() override { return issue({.kind = CallKind::kBarrier}, {}, {}); }
 
+  std::unique_ptr<Work> all_reduce_coalesced(std::vector<std::span<std::byte>> inouts, DType dtype,
+                                             ReduceOp op) override;
+  std::unique_ptr<Work> reduce(std::span<std::byte> inout, DType dtype, ReduceOp op,
+                               int root) override;
+  std::unique_ptr<Work> gather(std::span<const std::byte> in, std::span<std::byte> out,
+                               int root) override;
+  std::unique_ptr<Work> scatter(std::span<const std::byte> in, std::span<std::byte> out,
+                                int root) override;
+  std::unique_ptr<Work> all_to_all(std::vector<std::span<const std::byte>> ins,
+                                   std::vector<std::span<std::byte>> outs) override;
+  std::unique_ptr<Work> send(std::span<const std::byte> bytes, int to, uint64_t tag) override;
+  std::unique_ptr<Work> receive(std::span<std::byte> bytes, int from, uint64_t tag,
+                                int* source) override;
+  Result<std::unique_ptr<Group>> split(int color, int key) override;
+  std::vector<FlightRecord> flight() const override {
+    return flight_->records(parts_.failure->waited_rank());
+  }
+
   Result<std::unique_ptr<SharedBuffer>> allocate(size_t size_bytes) override;
 
   void abort(std::string_view reason) override {
@@ -94,19 +162,40 @@ class ConnectedGroup : public Group {
   double wait_seconds() const override { return queue_->wait_seconds(); }
 
  private:
-  std::shared_ptr<Operation> push(CallRecord call, std::span<const std::byte> in,
-                                  std::span<std::byte> out);
-  std::unique_ptr<Work> issue(CallRecord call, std::span<const std::byte> in,
+  std::shared_ptr<Operation> push(std::shared_ptr<Operation> operation);
+  std::unique_ptr<Work> issue(std::shared_ptr<Operation> operation) {
+    return std::make_unique<QueuedWork>(queue_, push(std::move(operation)));
+  }
+  std::unique_ptr<Work> issue(const CallRecord& call, std::span<const std::byte> in,
                               std::span<std::byte> out) {
-    return std::make_unique<QueuedWork>(queue_, push(call, in, out));
+    return issue(operation_of(call, in, out));
+  }
+  static std::shared_ptr<Operation> operation_of(const CallRecord& call,
+                                                 std::span<const std::byte> in,
+                                                 std::span<std::byte> out) {
+    auto operation = std::make_shared<Operation>();
+    operation->call = call;
+    operation->in = in;
+    operation->out = out;
+    return operation;
+  }
+  std::unique_ptr<Work> work_of(std::shared_ptr<Message> message) {
+    auto entry = flight_->issued(message->call);
+    flight_->started(*entry);
+    return std::make_unique<MessageWork>(messages_, flight_, std::move(entry), std::move(message));
   }
   Status run(Operation& operation);
+  Status run_together(Operation& operation);
+  Status run_coalesced(Operation& operation);
+  Result<std::vector<SplitPlace>> agree_on_split(const SplitPlace& ours);
   Status allocate_together(Operation& operation);
   bool spans_hosts() const { return parts_.topology.hosts.size() > 1; }
 
   Connected parts_;
   std::shared_ptr<SharedRegistry> registry_;
   LocalOperations local_;
+  std::shared_ptr<PointToPoint> messages_;
+  std::shared_ptr<FlightRecorder> flight_;
   SpanningOperations spanning_;
   uint64_t issued_count_ = 0;
   uint32_t buffer_count_ = 0;  // the queue's
@@ -118,39 +207,142 @@ ConnectedGroup::~ConnectedGroup() {
   if (!queue_->idle())
     parts_.failure->report({Code::kUnavailable, fmt::format("rank {} has left the group", rank())});
   queue_->close();
+  messages_->close();
   parts_.team->leave();
   parts_.control->stop();
   parts_.failure->remove_listeners();
 }
 
-std::shared_ptr<Operation> ConnectedGroup::push(CallRecord call, std::span<const std::byte> in,
-                                                std::span<std::byte> out) {
-  auto operation = std::make_shared<Operation>();
-  auto found_in = registry_->find(in);
-  auto found_out = registry_->find(out);
+std::shared_ptr<Operation> ConnectedGroup::push(std::shared_ptr<Operation> operation) {
+  auto found_in = registry_->find(operation->in);
+  auto found_out = registry_->find(operation->out);
+  CallRecord& call = operation->call;
   call.sequence = ++issued_count_;
   call.rank = rank();
   call.in = found_in.place;
   call.out = found_out.place;
-  operation->call = call;
-  operation->in = in;
-  operation->out = out;
   operation->in_shared = std::move(found_in.stretches);
   operation->out_shared = std::move(found_out.stretches);
+  operation->flight = flight_->issued(call);
   queue_->push(operation);
   return operation;
 }
 
+std::unique_ptr<Work> ConnectedGroup::all_reduce_coalesced(std::vector<std::span<std::byte>> inouts,
+                                                           DType dtype, ReduceOp op) {
+  YARD_CHECK(reduces(op, dtype));
+  auto operation = std::make_shared<Operation>();
+  for (const auto& inout : inouts) {
+    YARD_CHECK(inout.size() % size_bytes_of(dtype) == 0);
+    operation->call.size_bytes += inout.size();
+  }
+  operation->call.kind = CallKind::kAllReduce;
+  operation->call.dtype = dtype;
+  operation->call.op = op;
+  operation->call.layout = layout_of(inouts);
+  operation->outs = std::move(inouts);
+  return issue(std::move(operation));
+}
+
+std::unique_ptr<Work> ConnectedGroup::reduce(std::span<std::byte> inout, DType dtype, ReduceOp op,
+                                             int root) {
+  YARD_CHECK(0 <= root && root < size() && reduces(op, dtype));
+  YARD_CHECK(inout.size() % size_bytes_of(dtype) == 0);
+  return issue({.size_bytes = inout.size(),
+                .root = root,
+                .kind = CallKind::kReduce,
+                .dtype = dtype,
+                .op = op},
+               inout, root == rank() ? inout : std::span<std::byte>());
+}
+
+std::unique_ptr<Work> ConnectedGroup::gather(std::span<const std::byte> in,
+                                             std::span<std::byte> out, int root) {
+  YARD_CHECK(0 <= root && root < size());
+  const auto count = static_cast<size_t>(size());
+  YARD_CHECK(out.size() == (root == rank() ? in.size() * count : 0));
+  auto operation = std::make_shared<Operation>();
+  operation->call = {.size_bytes = in.size() * count, .root = root, .kind = CallKind::kGather};
+  operation->ins.resize(count);
+  operation->outs.resize(count);
+  operation->ins[static_cast<size_t>(root)] = in;
+  for (size_t r = 0; r < count && root == rank(); ++r)
+    operation->outs[r] = out.subspan(r * in.size(), in.size());
+  return issue(std::move(operation));
+}
+
+std::unique_ptr<Work> ConnectedGroup::scatter(std::span<const std::byte> in,
+                                              std::span<std::byte> out, int root) {
+  YARD_CHECK(0 <= root && root < size());
+  const auto count = static_cast<size_t>(size());
+  YARD_CHECK(in.size() == (root == rank() ? out.size() * count : 0));
+  auto operation = std::make_shared<Operation>();
+  operation->call = {.size_bytes = out.size() * count, .root = root, .kind = CallKind::kScatter};
+  operation->ins.resize(count);
+  operation->outs.resize(count);
+  operation->outs[static_cast<size_t>(root)] = out;
+  for (size_t r = 0; r < count && root == rank(); ++r)
+    operation->ins[r] = in.subspan(r * out.size(), out.size());
+  return issue(std::move(operation));
+}
+
+std::unique_ptr<Work> ConnectedGroup::all_to_all(std::vector<std::span<const std::byte>> ins,
+                                                 std::vector<std::span<std::byte>> outs) {
+  const auto count = static_cast<size_t>(size());
+  YARD_CHECK(ins.size() == count && outs.size() == count);
+  auto operation = std::make_shared<Operation>();
+  operation->call.kind = CallKind::kAllToAll;
+  operation->ins = std::move(ins);
+  operation->outs = std::move(outs);
+  return issue(std::move(operation));
+}
+
+std::unique_ptr<Work> ConnectedGroup::send(std::span<const std::byte> bytes, int to, uint64_t tag) {
+  YARD_CHECK(0 <= to && to < size());
+  return work_of(messages_->send(bytes, to, Channel::kUser, tag));
+}
+
+std::unique_ptr<Work> ConnectedGroup::receive(std::span<std::byte> bytes, int from, uint64_t tag,
+                                              int* source) {
+  YARD_CHECK(kAnyRank <= from && from < size());
+  return work_of(messages_->receive(bytes, from, Channel::kUser, tag, source));
+}
+
 Status ConnectedGroup::run(Operation& operation) {
   Failure& failure = *parts_.failure;
-  if (failure.failed()) return failure.status();
-  Status status = operation.call.kind == CallKind::kAllocate ? allocate_together(operation)
-                  : spans_hosts()                            ? spanning_.run(operation)
-                                                             : local_.run(operation);
+  flight_->started(*operation.flight);
+  (void)failure.take_last_waited_rank();
+  Status status = failure.failed() ? failure.status() : run_together(operation);
   // An operation that is whole stays so, whatever happened to the others meanwhile.
-  if (status) return status;
-  failure.report(std::move(status).error());
-  return failure.status();
+  if (!status) {
+    failure.report(std::move(status).error());
+    status = failure.status();
+  }
+  flight_->ended(*operation.flight, status, failure.take_last_waited_rank());
+  return status;
+}
+
+Status ConnectedGroup::run_together(Operation& operation) {
+  if (operation.call.kind == CallKind::kAllocate) return allocate_together(operation);
+  if (operation.call.layout != 0) return run_coalesced(operation);
+  return spans_hosts() ? spanning_.run(operation) : local_.run(operation);
+}
+
+// As one tensor.
+Status ConnectedGroup::run_coalesced(Operation& operation) {
+  std::vector<std::byte> packed(operation.call.size_bytes);
+  auto at = packed.begin();
+  for (const auto& piece : operation.outs) at = std::copy(piece.begin(), piece.end(), at);
+  std::vector<std::span<std::byte>> pieces = std::exchange(operation.outs, {});
+  operation.in = packed;
+  operation.out = packed;
+  YARD_TRY(spans_hosts() ? spanning_.run(operation) : local_.run(operation));
+  at = packed.begin();
+  for (const auto& piece : pieces) {
+    std::copy_n(at, piece.size(), piece.begin());
+    at += static_cast<std::ptrdiff_t>(piece.size());
+  }
+  return Ok{};
 }
 
 Status ConnectedGroup::allocate_together(Operation& operation) {
@@ -166,9 +358,10 @@ Status ConnectedGroup::allocate_together(Operation& operation) {
       stride_bytes > std::numeric_limits<size_t>::max() / 2 / parts_.team->size())
     return Error{Code::kExhausted,
                  fmt::format("{}: no machine has so much memory", describe(call))};
-  const Patience patience{.deadline = std::chrono::steady_clock::now() + parts_.operation_timeout,
-                          .stop = {},
-                          .failure = parts_.failure.get()};
+  const Patience patience{
+      .deadline = std::chrono::steady_clock::now() + parts_.options.operation_timeout,
+      .stop = {},
+      .failure = parts_.failure.get()};
   auto memory =
       share_memory(parts_.place, parts_.team_sockets, stride_bytes * parts_.team->size(), patience);
   if (!memory) return std::move(memory).error().while_(describe(call));
@@ -185,11 +378,48 @@ Status ConnectedGroup::allocate_together(Operation& operation) {
 }
 
 Result<std::unique_ptr<SharedBuffer>> ConnectedGroup::allocate(size_t size_bytes) {
-  const auto operation = push({.size_bytes = size_bytes, .kind = CallKind::kAllocate}, {}, {});
+  const auto operation =
+      push(operation_of({.size_bytes = size_bytes, .kind = CallKind::kAllocate}, {}, {}));
   YARD_TRY(queue_->wait(*operation));
   registry_->add(operation->allocated);
   return std::unique_ptr<SharedBuffer>(std::make_unique<StretchBuffer>(
       std::move(operation->allocated), parts_.place.index, registry_));
+}
+
+Result<std::vector<SplitPlace>> ConnectedGroup::agree_on_split(const SplitPlace& ours) {
+  std::vector<SplitPlace> all(static_cast<size_t>(size()));
+  YARD_TRY(issue({.size_bytes = all.size() * sizeof ours, .kind = CallKind::kAllGather},
+                 std::as_bytes(std::span(&ours, 1)), std::as_writable_bytes(std::span(all)))
+               ->wait());
+  return all;
+}
+
+// The first rank of each new group listens before the others learn of the port.
+Result<std::unique_ptr<Group>> ConnectedGroup::split(int color, int key) {
+  YARD_ASSIGN(const auto wishes, agree_on_split({.color = color, .key = key}));
+  const std::vector<int> ranks = ranks_of_color(wishes, color);
+  SplitPlace ours{.color = color, .key = key};
+  UniqueFd listener;
+  Status listening = Ok{};
+  if (!ranks.empty() && ranks[0] == rank()) {
+    auto made = listen_tcp(parts_.own_address, 0);
+    if (made) {
+      listener = *std::move(made);
+      ours.port = local_port(listener.get());
+    } else {
+      listening = std::move(made).error();
+    }
+  }
+  YARD_ASSIGN(const auto places, agree_on_split(ours));
+  if (color < 0) return std::unique_ptr<Group>();
+  YARD_TRY(std::move(listening));
+  RendezvousOptions options = parts_.options;
+  options.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+  options.world_size = static_cast<int>(ranks.size());
+  options.master_address = messages_->address_of(ranks[0]);
+  options.master_port = places[static_cast<size_t>(ranks[0])].port;
+  options.run_id = fmt::format("{} {} {}", messages_->session(), issued_count_, color);
+  return connect_at(options, std::move(listener), StopToken());
 }
 
 }  // namespace

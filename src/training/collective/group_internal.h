@@ -12,7 +12,10 @@
 
 #include "collective/collective.h"
 #include "collective/control_internal.h"
+#include "collective/flight_recorder_internal.h"
 #include "collective/operations_internal.h"
+#include "collective/point_to_point_internal.h"
+#include "collective/rendezvous.h"
 
 namespace yard::collective {
 
@@ -56,15 +59,21 @@ class OperationQueue {
 
 // The parts of a connected rank, in the order in which they are made.
 struct Connected {
+  RendezvousOptions options;
   Topology topology;
-  std::chrono::milliseconds operation_timeout{};
   std::unique_ptr<Failure> failure;
   std::unique_ptr<Control> control;
   TeamPlace place;
   TeamSockets team_sockets;
   std::unique_ptr<Team> team;
-  std::unique_ptr<Ring> ring;  // leaders of several hosts
+  std::unique_ptr<Ring> ring;  // with several hosts: of the ranks at our place in them, if complete
+  std::string own_address;     // where the others reach us
+  std::unique_ptr<PointToPoint> messages;
 };
+
+// connect(), rank 0 taking the others at `listener` if that is valid.
+Result<std::unique_ptr<Group>> connect_at(const RendezvousOptions& options, UniqueFd listener,
+                                          const StopToken& stop);
 
 std::unique_ptr<Group> make_group(Connected connected);
 

@@ -14,8 +14,8 @@
 namespace yard::collective {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16,
-                             DType::kI32, DType::kI64, DType::kU8};
+constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16, DType::kI32,
+                             DType::kI64, DType::kU8,  DType::kI8,   DType::kI16};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax};
 
 // Nothing, one, odd, one-shot, and more than one chunk.
@@ -42,6 +42,10 @@ void encode(double value, DType dtype, std::byte* at) {
       return put(at, static_cast<int64_t>(value));
     case DType::kU8:
       return put(at, static_cast<uint8_t>(value));
+    case DType::kI8:
+      return put(at, static_cast<int8_t>(value));
+    case DType::kI16:
+      return put(at, static_cast<int16_t>(value));
   }
 }
 

@@ -51,7 +51,18 @@ Status LocalOperations::run(Operation& operation) {
       return broadcast(operation);
     case CallKind::kBarrier:
       return begin(operation);
+    case CallKind::kReduce:
+      return all_reduce(operation);
+    case CallKind::kGather:
+    case CallKind::kScatter:
+    case CallKind::kAllToAll:
+      announce_sizes(operation);
+      YARD_TRY(begin(operation));
+      return exchange(operation);
     case CallKind::kAllocate:
+    case CallKind::kSplit:
+    case CallKind::kSend:
+    case CallKind::kReceive:
       break;  // the group's own
   }
   YARD_UNREACHABLE();
@@ -87,11 +98,12 @@ Reduction LocalOperations::reduction_of(const CallRecord& call) const {
           .divisor = call.op == ReduceOp::kAverage ? team_.size() : 1};
 }
 
+// Also reduce: there only the root has an `out`.
 Status LocalOperations::all_reduce(Operation& operation) {
   if (operation.in.size() <= kSmallSlotBytes) return all_reduce_small(operation);
   YARD_TRY(begin(operation));
-  return all_shared(operation, Side::kOut) ? all_reduce_in_place(operation)
-                                           : all_reduce_staged(operation);
+  return all_shared(operation, Side::kIn) ? all_reduce_in_place(operation)
+                                          : all_reduce_staged(operation);
 }
 
 Status LocalOperations::all_reduce_small(Operation& operation) {
@@ -99,6 +111,7 @@ Status LocalOperations::all_reduce_small(Operation& operation) {
   copy_bytes(team_.small_slot(team_.index(), call.sequence), operation.in.data(),
              operation.in.size());
   YARD_TRY(begin(operation));
+  if (operation.out.empty()) return Ok{};
   srcs_.clear();
   for (size_t peer = 0; peer < team_.size(); ++peer)
     srcs_.push_back(team_.small_slot(peer, call.sequence));
@@ -115,8 +128,10 @@ Status LocalOperations::all_reduce_in_place(Operation& operation) {
   srcs_.clear();
   dsts_.clear();
   for (size_t peer = 0; peer < team_.size(); ++peer) {
-    dsts_.push_back(peer_bytes(operation, Side::kOut, peer) + share.begin_index * element_bytes);
-    srcs_.push_back(dsts_.back());
+    std::byte* at = peer_bytes(operation, Side::kIn, peer) + share.begin_index * element_bytes;
+    srcs_.push_back(at);
+    if (call.kind == CallKind::kAllReduce || peer == static_cast<size_t>(call.root))
+      dsts_.push_back(at);
   }
   reduce(reduction_of(call), dsts_, srcs_, share.count);
   return end(operation);
@@ -130,9 +145,12 @@ Status LocalOperations::all_reduce_staged(Operation& operation) {
       chunk_bytes_of(operation.in.size(), kStageSlotBytes) / element_bytes;
   const size_t chunk_count = (element_count + chunk_elements - 1) / chunk_elements;
   const Reduction reduction = reduction_of(call);
-  std::byte* const data = operation.out.data();
-  const auto chunk_data = [&](size_t chunk) {
-    return data + chunk * chunk_elements * element_bytes;
+  const bool wants_result = !operation.out.empty();
+  const auto chunk_in = [&](size_t chunk) {
+    return operation.in.data() + chunk * chunk_elements * element_bytes;
+  };
+  const auto chunk_out = [&](size_t chunk) {
+    return operation.out.data() + chunk * chunk_elements * element_bytes;
   };
   const auto share = [&](size_t chunk, size_t peer) {
     const size_t count = std::min(chunk_elements, element_count - chunk * chunk_elements);
@@ -144,7 +162,7 @@ Status LocalOperations::all_reduce_staged(Operation& operation) {
       if (peer == team_.index()) continue;
       const Share theirs = share(chunk, peer);
       const size_t at = theirs.begin_index * element_bytes;
-      copy_bytes(team_.stage_slot(team_.index(), chunk) + at, chunk_data(chunk) + at,
+      copy_bytes(team_.stage_slot(team_.index(), chunk) + at, chunk_in(chunk) + at,
                  theirs.count * element_bytes);
     }
   };
@@ -153,9 +171,10 @@ Status LocalOperations::all_reduce_staged(Operation& operation) {
     const size_t at = own.begin_index * element_bytes;
     srcs_.clear();
     for (size_t peer = 0; peer < team_.size(); ++peer)
-      srcs_.push_back((peer == team_.index() ? chunk_data(chunk) : team_.stage_slot(peer, chunk)) +
+      srcs_.push_back((peer == team_.index() ? chunk_in(chunk) : team_.stage_slot(peer, chunk)) +
                       at);
-    dsts_ = {chunk_data(chunk) + at, team_.stage_slot(team_.index(), chunk) + at};
+    dsts_ = {team_.stage_slot(team_.index(), chunk) + at};
+    if (wants_result) dsts_.push_back(chunk_out(chunk) + at);
     reduce(reduction, dsts_, srcs_, own.count);
   };
   const auto copy_out = [&](size_t chunk) {
@@ -163,12 +182,12 @@ Status LocalOperations::all_reduce_staged(Operation& operation) {
       if (peer == team_.index()) continue;
       const Share theirs = share(chunk, peer);
       const size_t at = theirs.begin_index * element_bytes;
-      copy_bytes(chunk_data(chunk) + at, team_.stage_slot(peer, chunk) + at,
+      copy_bytes(chunk_out(chunk) + at, team_.stage_slot(peer, chunk) + at,
                  theirs.count * element_bytes);
     }
   };
   for (size_t step = 0; step < chunk_count + 2; ++step) {
-    if (step >= 2) copy_out(step - 2);
+    if (step >= 2 && wants_result) copy_out(step - 2);
     if (step < chunk_count) copy_in(step);
     if (step >= 1 && step <= chunk_count) reduce_own(step - 1);
     if (step <= chunk_count) YARD_TRY(team_.barrier(call));

@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint8_t kVersion = 1;
 constexpr size_t kNamedMax = 8;
+constexpr size_t kTeamNameBytesMax = 64;
 
 }  // namespace
 
@@ -46,13 +47,14 @@ Result<Hello> decode_hello(const Frame& frame) {
 std::string encode_welcome(const Welcome& welcome, int world_size) {
   std::vector<uint32_t> host_of_rank(static_cast<size_t>(world_size));
   for (size_t host = 0; host < welcome.hosts.size(); ++host)
-    for (const int rank : welcome.hosts[host].ranks)
+    for (const int rank : welcome.hosts[host])
       host_of_rank[static_cast<size_t>(rank)] = static_cast<uint32_t>(host);
   FrameWriter writer(FrameType::kWelcome);
   writer.text(welcome.session).u32(static_cast<uint32_t>(welcome.hosts.size()));
-  for (const Host& host : welcome.hosts)
-    writer.text(host.data_address).u16(host.data_port).text(host.team_name);
-  for (const uint32_t host : host_of_rank) writer.u32(host);
+  for (size_t rank = 0; rank < host_of_rank.size(); ++rank) {
+    const PeerDoor& door = welcome.doors[rank];
+    writer.u32(host_of_rank[rank]).text(door.address).u16(door.port).text(door.team_name);
+  }
   return writer.bytes();
 }
 
@@ -64,18 +66,18 @@ Result<Welcome> decode_welcome(const Frame& frame, int world_size) {
   const uint32_t host_count = fields.u32();
   if (host_count == 0 || host_count > static_cast<uint32_t>(world_size)) return corrupt;
   welcome.hosts.resize(host_count);
-  for (Host& host : welcome.hosts) {
-    host.data_address = fields.text();
-    host.data_port = fields.u16();
-    host.team_name = fields.text();
-  }
   for (int rank = 0; rank < world_size; ++rank) {
     const uint32_t host = fields.u32();
     if (host >= host_count) return corrupt;
-    welcome.hosts[host].ranks.push_back(rank);
+    welcome.hosts[host].push_back(rank);
+    PeerDoor& door = welcome.doors.emplace_back();
+    door.address = fields.text();
+    door.port = fields.u16();
+    door.team_name = fields.text();
+    if (door.team_name.size() > kTeamNameBytesMax) return corrupt;
   }
-  for (const Host& host : welcome.hosts)
-    if (host.ranks.empty() || host.team_name.size() > 64) return corrupt;
+  for (const auto& ranks : welcome.hosts)
+    if (ranks.empty()) return corrupt;
   if (!fields.complete()) return corrupt;
   return welcome;
 }

@@ -207,8 +207,8 @@ class Hub {
   std::string last_waiting_;
 };
 
-Host& host_of(std::map<std::string, size_t>& index_of, std::vector<Host>& hosts,
-              const std::string& identity) {
+std::vector<int>& host_of(std::map<std::string, size_t>& index_of,
+                          std::vector<std::vector<int>>& hosts, const std::string& identity) {
   const auto [it, is_new] = index_of.emplace(identity, hosts.size());
   if (is_new) hosts.emplace_back();
   return hosts[it->second];
@@ -216,9 +216,8 @@ Host& host_of(std::map<std::string, size_t>& index_of, std::vector<Host>& hosts,
 
 }  // namespace
 
-Result<Membership> gather_members(const RendezvousOptions& options,
+Result<Membership> gather_members(const RendezvousOptions& options, UniqueFd listener,
                                   const std::string& host_identity, const Patience& patience) {
-  YARD_ASSIGN(UniqueFd listener, listen_tcp(options.master_address, options.master_port));
   Membership membership;
   YARD_ASSIGN(membership.doors, open_doors(local_address(listener.get())));
   Hub hub(options, std::move(listener), patience);
@@ -227,14 +226,16 @@ Result<Membership> gather_members(const RendezvousOptions& options,
   Welcome& welcome = membership.welcome;
   welcome.session = random_name(32);
   std::map<std::string, size_t> index_of;
-  Host& ours = host_of(index_of, welcome.hosts, host_identity);
+  host_of(index_of, welcome.hosts, host_identity).push_back(0);
   // The others know best under which address they reach us.
-  ours = {{0}, "", local_port(membership.doors.data.get()), membership.doors.team_name};
+  welcome.doors.push_back({.address = "",
+                           .port = local_port(membership.doors.data.get()),
+                           .team_name = membership.doors.team_name});
   for (auto& [rank, member] : hub.members()) {
-    Host& host = host_of(index_of, welcome.hosts, member.hello.host_identity);
-    if (host.ranks.empty())
-      host = {{}, member.address, member.hello.data_port, member.hello.team_name};
-    host.ranks.push_back(rank);
+    host_of(index_of, welcome.hosts, member.hello.host_identity).push_back(rank);
+    welcome.doors.push_back({.address = member.address,
+                             .port = member.hello.data_port,
+                             .team_name = member.hello.team_name});
   }
   const std::string frame = encode_welcome(welcome, options.world_size);
   for (auto& [rank, member] : hub.members()) {

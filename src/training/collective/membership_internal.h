@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "collective/point_to_point_internal.h"
 #include "collective/rendezvous.h"
 #include "collective/socket_internal.h"
 
@@ -19,24 +20,19 @@ struct Hello {
   uint64_t generation = 0;
   std::string run_id;
   std::string host_identity;
-  uint16_t data_port = 0;  // its TCP listener for a neighbouring leader
-  std::string team_name;   // its abstract unix listener for its team
+  uint16_t data_port = 0;  // its TCP listener
+  std::string team_name;   // its abstract unix listener
 };
 std::string encode_hello(const Hello& hello);
 Result<Hello> decode_hello(const Frame& frame);
 
-struct Host {
-  std::vector<int> ranks;    // ascending; the first leads
-  std::string data_address;  // the leader's
-  uint16_t data_port = 0;
-  std::string team_name;
-};
 struct Welcome {
-  std::string session;      // a secret that only this group's ranks know
-  std::vector<Host> hosts;  // by ascending leader
+  std::string session;                  // a secret that only this group's ranks know
+  std::vector<std::vector<int>> hosts;  // ranks of each, ascending; by ascending first rank
+  std::vector<PeerDoor> doors;          // by rank; is_near is not part of it
 };
 std::string encode_welcome(const Welcome& welcome, int world_size);
-// kCorrupt unless every rank below `world_size` is in exactly one host.
+// kCorrupt unless every rank below `world_size` is in exactly one host, and none is empty.
 Result<Welcome> decode_welcome(const Frame& frame, int world_size);
 
 // What a rank listens on while the group is put together.
@@ -53,8 +49,8 @@ struct Membership {
   std::map<int, UniqueFd> sockets;  // rank 0: to every rank; others: to rank 0
 };
 
-// Rank 0: waits for all, answers all. Everybody gets the Error if there is one.
-Result<Membership> gather_members(const RendezvousOptions& options,
+// Rank 0: waits for all at `listener`, answers all. Everybody gets the Error if there is one.
+Result<Membership> gather_members(const RendezvousOptions& options, UniqueFd listener,
                                   const std::string& host_identity, const Patience& patience);
 // Every other rank.
 Result<Membership> join_members(const RendezvousOptions& options, const std::string& host_identity,

@@ -34,8 +34,8 @@ class Attempt {
                                     .team_name = membership.doors.team_name}),
                       patience_));
     YARD_ASSIGN(membership.welcome, await_welcome(fd.get()));
-    Host& first = membership.welcome.hosts[0];
-    if (first.data_address.empty()) first.data_address = peer_address(fd.get());
+    std::string& address_of_rank_zero = membership.welcome.doors[0].address;
+    if (address_of_rank_zero.empty()) address_of_rank_zero = peer_address(fd.get());
     membership.sockets.emplace(0, std::move(fd));
     return membership;
   }

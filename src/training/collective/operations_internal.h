@@ -10,7 +10,10 @@
 
 #include "collective/call_internal.h"
 #include "collective/failure_internal.h"
+#include "collective/flight_recorder_internal.h"
+#include "collective/point_to_point_internal.h"
 #include "collective/ring_internal.h"
+#include "collective/share_plan_internal.h"
 #include "collective/shared_memory_internal.h"
 #include "collective/team_internal.h"
 
@@ -51,6 +54,10 @@ struct Operation {
   std::shared_ptr<const SharedStretches> in_shared;
   std::shared_ptr<const SharedStretches> out_shared;
   std::shared_ptr<SharedStretches> allocated;  // the result of kAllocate
+  // By rank, of the kinds that exchange(); in order, of an all_reduce of several tensors.
+  std::vector<std::span<const std::byte>> ins;
+  std::vector<std::span<std::byte>> outs;
+  std::shared_ptr<FlightEntry> flight;
   std::atomic<bool> done = false;
   Status status = Ok{};  // once done
 };
@@ -62,6 +69,8 @@ struct Topology {
   std::vector<std::vector<int>> hosts;  // ranks of each, ascending; hosts by ascending leader
   size_t host_index = 0;                // ours
   size_t host_of(int rank) const;
+  // Places that every host has: so many rings carry data between hosts.
+  size_t rail_count() const;
 };
 
 // Ranks that all share memory. For one thread at a time; the team outlives it.
@@ -78,6 +87,11 @@ class LocalOperations {
   // Barrier, then kInvalidArgument when the ranks call different operations.
   Status begin(const Operation& operation);
   Status run(Operation& operation);
+
+  // For the kinds that exchange(). Before begin(): says what this rank gives to whom.
+  void announce_sizes(const Operation& operation);
+  // After begin(): ins[r] of every rank of the team to outs[...] of the team's rank r.
+  Status exchange(const Operation& operation);
 
  private:
   Status all_reduce(Operation& operation);
@@ -97,6 +111,8 @@ class LocalOperations {
   // Every rank's buffer on that side lies in the same shared memory, where it can be reached.
   bool all_shared(const Operation& operation, Side side) const;
   std::byte* peer_bytes(const Operation& operation, Side side, size_t peer) const;
+  size_t announced_size(const Operation& operation, size_t from, size_t to) const;
+  Status check_sizes(const Operation& operation) const;
   Reduction reduction_of(const CallRecord& call) const;
   Status end(const Operation& operation) { return team_.barrier(operation.call); }
 
@@ -107,12 +123,14 @@ class LocalOperations {
   std::vector<const std::byte*> srcs_;
 };
 
-// Ranks on several hosts: the team of each host works through its shared memory, its leader with
-// the other leaders. Chunk by chunk; the members wait while the leaders talk.
+// Ranks on several hosts: the team of each host works through its shared memory; what crosses
+// hosts is dealt to its first rail_count() ranks, each of which talks to those at its place in the
+// other teams. Chunk by chunk.
 class SpanningOperations {
  public:
-  SpanningOperations(const Topology& topology, Team& team, Ring* ring, LocalOperations& local)
-      : topology_(topology), team_(team), ring_(ring), local_(local) {}
+  SpanningOperations(const Topology& topology, Team& team, Ring* ring, PointToPoint& messages,
+                     LocalOperations& local)
+      : topology_(topology), team_(team), ring_(ring), messages_(messages), local_(local) {}
   Status run(Operation& operation);
 
  private:
@@ -122,15 +140,18 @@ class SpanningOperations {
   Status reduce(Operation& operation);
   Status all_gather(Operation& operation);
   Status broadcast(Operation& operation);
-  Status barrier(Operation& operation);
+  Status exchange(Operation& operation);
   Status start(const Operation& operation);
-  // Runs `step` on the leader, between two barriers.
+  // Runs `step` on the ranks of the rings, between two barriers.
   template <typename Step>
-  Status on_leader(const Operation& operation, Step step);
+  Status on_rails(const Operation& operation, Step step);
+  // Our ring's part of `count` elements or bytes.
+  Share rail_share(size_t count, size_t block) const;
 
   const Topology& topology_;
   Team& team_;
-  Ring* ring_;  // null on all but the leader
+  Ring* ring_;  // null beyond the first rail_count() ranks of a host
+  PointToPoint& messages_;
   LocalOperations& local_;
 };
 

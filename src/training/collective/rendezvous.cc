@@ -25,7 +25,8 @@ Status check(const RendezvousOptions& options) {
         fmt::format("world size {} is not in [1, {}]", options.world_size, kWorldSizeMax));
   if (options.rank < 0 || options.rank >= options.world_size)
     return refuse(fmt::format("rank {} in a world of {}", options.rank, options.world_size));
-  if (options.world_size > 1 && options.master_port == 0)
+  if (options.world_size > 1 && options.master_port == 0 &&
+      (options.rank != 0 || !options.announce))
     return refuse("the master port must be given");
   if (options.run_id.size() > kNameBytesMax || options.host_identity.size() > kNameBytesMax)
     return refuse(fmt::format("run id or host identity is longer than {} bytes", kNameBytesMax));
@@ -53,7 +54,7 @@ Topology topology_of(const RendezvousOptions& options, const Welcome& welcome) {
   Topology topology;
   topology.rank = options.rank;
   topology.size = options.world_size;
-  for (const Host& host : welcome.hosts) topology.hosts.push_back(host.ranks);
+  topology.hosts = welcome.hosts;
   topology.host_index = topology.host_of(options.rank);
   return topology;
 }
@@ -68,30 +69,31 @@ TeamPlace place_of(const Topology& topology) {
 }
 
 Status make_team(Connected& parts, Membership& membership, const Patience& patience) {
-  const TeamDoor door{.listener = std::move(membership.doors.team),
-                      .leader_name = membership.welcome.hosts[parts.topology.host_index].team_name,
+  const auto leader = static_cast<size_t>(parts.place.ranks[0]);
+  const TeamDoor door{.listener = membership.doors.team.get(),
+                      .leader_name = membership.welcome.doors[leader].team_name,
                       .session = membership.welcome.session};
   YARD_ASSIGN(parts.team_sockets, connect_team(parts.place, door, patience));
   YARD_ASSIGN(SharedMemory segment, share_memory(parts.place, parts.team_sockets,
                                                  Team::segment_bytes(parts.place), patience));
   parts.team = std::make_unique<Team>(parts.place, std::move(segment), *parts.failure,
-                                      parts.operation_timeout);
+                                      parts.options.operation_timeout);
   return Ok{};
 }
 
 Status make_ring(Connected& parts, Membership& membership, const Patience& patience) {
-  if (parts.place.index != 0 || parts.place.alone) return Ok{};
+  if (parts.place.index >= parts.topology.rail_count() || parts.place.alone) return Ok{};
   RingPlace place;
-  for (const auto& ranks : parts.topology.hosts) place.leaders.push_back(ranks[0]);
+  for (const auto& ranks : parts.topology.hosts) place.ranks.push_back(ranks[parts.place.index]);
   place.index = parts.topology.host_index;
-  const Host& next = membership.welcome.hosts[(place.index + 1) % place.size()];
-  const RingDoor door{.listener = std::move(membership.doors.data),
-                      .next_address = next.data_address,
-                      .next_port = next.data_port,
+  const auto next = static_cast<size_t>(place.ranks[(place.index + 1) % place.size()]);
+  const RingDoor door{.listener = membership.doors.data.get(),
+                      .next_address = membership.welcome.doors[next].address,
+                      .next_port = membership.welcome.doors[next].port,
                       .session = membership.welcome.session};
   YARD_ASSIGN(RingSockets sockets, connect_ring(place, door, patience));
   parts.ring = std::make_unique<Ring>(std::move(place), std::move(sockets), *parts.failure,
-                                      parts.operation_timeout);
+                                      parts.options.operation_timeout);
   return Ok{};
 }
 
@@ -112,26 +114,56 @@ void watch_processes(Connected& parts) {
   }
 }
 
+void make_messages(Connected& parts, Membership membership) {
+  PointToPoint::Place place{.rank = parts.topology.rank,
+                            .session = membership.welcome.session,
+                            .doors = std::move(membership.welcome.doors),
+                            .data_listener = std::move(membership.doors.data),
+                            .team_listener = std::move(membership.doors.team)};
+  for (const int rank : parts.place.ranks) place.doors[static_cast<size_t>(rank)].is_near = true;
+  parts.own_address = local_address(place.data_listener.get());
+  if (parts.topology.rank == 0) place.doors[0].address = parts.own_address;
+  parts.messages = std::make_unique<PointToPoint>(std::move(place), *parts.failure,
+                                                  parts.options.operation_timeout);
+}
+
 Status connect_parts(Connected& parts, Membership& membership, const Patience& patience) {
   YARD_TRY(make_team(parts, membership, patience));
   YARD_TRY(make_ring(parts, membership, patience));
   watch_processes(parts);
-  return parts.control->all_ready(patience);
+  YARD_TRY(parts.control->all_ready(patience));
+  make_messages(parts, std::move(membership));
+  return Ok{};
+}
+
+Result<Membership> meet(const RendezvousOptions& options, UniqueFd listener,
+                        const std::string& identity, const Patience& patience) {
+  if (options.rank != 0) return join_members(options, identity, patience);
+  if (!listener.valid()) {
+    YARD_ASSIGN(listener, listen_tcp(options.master_address, options.master_port));
+    if (options.announce) YARD_TRY(options.announce(local_port(listener.get())));
+  }
+  return gather_members(options, std::move(listener), identity, patience);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Group>> connect(const RendezvousOptions& options, const StopToken& stop) {
+  return connect_at(options, UniqueFd(), stop);
+}
+
+Result<std::unique_ptr<Group>> connect_at(const RendezvousOptions& options, UniqueFd listener,
+                                          const StopToken& stop) {
   YARD_TRY(check(options));
   if (options.world_size == 1) return single_rank_group();
   Patience patience{.deadline = std::chrono::steady_clock::now() + options.connect_timeout,
                     .stop = stop};
   const std::string identity =
       options.host_identity.empty() ? identity_of_this_host() : options.host_identity;
-  YARD_ASSIGN(Membership membership, options.rank == 0 ? gather_members(options, identity, patience)
-                                                       : join_members(options, identity, patience));
+  YARD_ASSIGN(Membership membership, meet(options, std::move(listener), identity, patience));
   Connected parts;
-  parts.operation_timeout = options.operation_timeout;
+  parts.options = options;
+  parts.options.announce = nullptr;
   parts.topology = topology_of(options, membership.welcome);
   parts.place = place_of(parts.topology);
   parts.failure = std::make_unique<Failure>();

@@ -33,11 +33,11 @@ Ring::Ring(RingPlace place, RingSockets sockets, Failure& failure,
       failure_(failure),
       operation_timeout_(operation_timeout) {}
 
-Error Ring::lost(const CallRecord& call, size_t leader_index, int error) {
+Error Ring::lost(const CallRecord& call, size_t place_index, int error) {
   return failure_.report_after(
       kCauseGrace,
       {Code::kUnavailable,
-       fmt::format("{}: rank {} is gone: {}", describe(call), place_.leaders[leader_index],
+       fmt::format("{}: rank {} is gone: {}", describe(call), place_.ranks[place_index],
                    error == 0 ? "connection closed" : std::strerror(error))});
 }
 
@@ -75,7 +75,7 @@ Status Ring::exchange(const CallRecord& call, std::span<const std::byte> out,
       deadline = SteadyClock::now() + operation_timeout_;
       continue;
     }
-    const int waited = place_.leaders[in.empty() ? next_index() : previous_index()];
+    const int waited = place_.ranks[in.empty() ? next_index() : previous_index()];
     failure_.set_waited_rank(waited);
     if (SteadyClock::now() >= deadline) {
       return failure_.report_after(
@@ -117,7 +117,7 @@ Status Ring::all_reduce(const CallRecord& call, std::byte* inout, size_t element
     const Share share = share_of(element_count, size(), index % size(), 1);
     return std::span(inout + share.begin_index * element_bytes, share.count * element_bytes);
   };
-  // After step s we hold the sum of s + 2 leaders for one chunk; after the last, of all.
+  // After step s we hold the sum of s + 2 ranks for one chunk; after the last, of all.
   for (size_t step = 0; step + 1 < size(); ++step) {
     const auto out = chunk(place_.index + size() - step);
     const auto mine = chunk(place_.index + size() - step - 1);
@@ -148,12 +148,12 @@ Status Ring::broadcast(const CallRecord& call, std::span<std::byte> inout, size_
 
 namespace {
 
-// Whoever is not the leader before us is not let in.
+// Whoever is not the one before us is not let in.
 Result<UniqueFd> accept_previous(const RingPlace& place, const RingDoor& door,
                                  const Patience& patience) {
-  const int wanted = place.leaders[(place.index + place.size() - 1) % place.size()];
+  const int wanted = place.ranks[(place.index + place.size() - 1) % place.size()];
   while (true) {
-    YARD_ASSIGN(UniqueFd fd, accept_connection(door.listener.get(), patience));
+    YARD_ASSIGN(UniqueFd fd, accept_connection(door.listener, patience));
     Patience short_patience = patience;
     short_patience.deadline = std::min(patience.deadline, SteadyClock::now() + kHelloTimeout);
     FrameReader reader(kSmallPayloadBytesMax);
@@ -173,11 +173,11 @@ Result<UniqueFd> accept_previous(const RingPlace& place, const RingDoor& door,
 Result<RingSockets> connect_ring(const RingPlace& place, const RingDoor& door,
                                  const Patience& patience) {
   RingSockets sockets;
-  // The next leader's queue takes the connection although it is not accepting yet.
+  // The next one's queue takes the connection although it is not accepting yet.
   YARD_ASSIGN(sockets.next, connect_tcp(door.next_address, door.next_port, patience));
   const std::string hello = FrameWriter(FrameType::kNeighbour)
                                 .text(door.session)
-                                .u32(static_cast<uint32_t>(place.leaders[place.index]))
+                                .u32(static_cast<uint32_t>(place.ranks[place.index]))
                                 .bytes();
   YARD_TRY(send_all(sockets.next.get(), hello, patience));
   YARD_ASSIGN(sockets.previous, accept_previous(place, door, patience));

@@ -1,6 +1,7 @@
-// Ring: the leaders of all hosts, each connected by TCP to the next and the one before.
+// Ring: one rank of each host, each connected by TCP to the next and the one before. The leaders
+// form one, the second ranks of the hosts another, and so on: each carries its part of the data.
 //
-// Blocking, for one thread at a time (the leader's operation thread). Every step waits for the
+// Blocking, for one thread at a time (the rank's operation thread). Every step waits for the
 // neighbours at most operation_timeout. After an Error, which is reported to the Failure, the ring
 // is unusable.
 #pragma once
@@ -20,9 +21,9 @@
 namespace yard::collective {
 
 struct RingPlace {
-  std::vector<int> leaders;  // ranks, in ring order
-  size_t index = 0;          // ours
-  size_t size() const { return leaders.size(); }
+  std::vector<int> ranks;  // in the order of hosts
+  size_t index = 0;        // ours
+  size_t size() const { return ranks.size(); }
 };
 
 struct RingSockets {
@@ -38,13 +39,13 @@ class Ring {
   size_t size() const { return place_.size(); }
   size_t index() const { return place_.index; }
 
-  // All leaders have come, with the same call; kInvalidArgument names two that differ.
+  // All of them have come, with the same call; kInvalidArgument names two that differ.
   Status agree(const CallRecord& call);
-  // inout = reduction over the leaders, elements in the wide form of `dtype`.
+  // inout = reduction over all, elements in the wide form of `dtype`.
   Status all_reduce(const CallRecord& call, std::byte* inout, size_t element_count);
-  // blocks[i] is leader i's; ours is there already.
+  // blocks[i] is the one of place i; ours is there already.
   Status all_gather(const CallRecord& call, std::span<const std::span<std::byte>> blocks);
-  // From the leader `root_index` to all.
+  // From place `root_index` to all.
   Status broadcast(const CallRecord& call, std::span<std::byte> inout, size_t root_index);
 
  private:
@@ -52,7 +53,7 @@ class Ring {
   Status exchange(const CallRecord& call, std::span<const std::byte> out, std::span<std::byte> in);
   Status move_some(const CallRecord& call, std::span<const std::byte>& out,
                    std::span<std::byte>& in, bool* moved);
-  Error lost(const CallRecord& call, size_t leader_index, int error);
+  Error lost(const CallRecord& call, size_t place_index, int error);
   size_t next_index() const { return (place_.index + 1) % size(); }
   size_t previous_index() const { return (place_.index + size() - 1) % size(); }
 
@@ -64,12 +65,12 @@ class Ring {
 };
 
 struct RingDoor {
-  UniqueFd listener;
+  int listener = -1;  // TCP
   std::string next_address;
   uint16_t next_port = 0;
   std::string session;
 };
-// Connects to the next leader and takes the connection of the one before.
+// Connects to the next and takes the connection of the one before.
 Result<RingSockets> connect_ring(const RingPlace& place, const RingDoor& door,
                                  const Patience& patience);
 

@@ -42,8 +42,8 @@ class SingleRankGroup : public Group {
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
-  std::unique_ptr<Work> all_reduce(std::span<std::byte> inout, DType dtype, ReduceOp) override {
-    YARD_CHECK(inout.size() % size_bytes_of(dtype) == 0);
+  std::unique_ptr<Work> all_reduce(std::span<std::byte> inout, DType dtype, ReduceOp op) override {
+    YARD_CHECK(inout.size() % size_bytes_of(dtype) == 0 && reduces(op, dtype));
     return finished();
   }
   std::unique_ptr<Work> reduce_scatter(std::span<const std::byte> in, std::span<std::byte> out,
@@ -60,6 +60,45 @@ class SingleRankGroup : public Group {
     return finished();
   }
   std::unique_ptr<Work> barrier() override { return finished(); }
+
+  std::unique_ptr<Work> all_reduce_coalesced(std::vector<std::span<std::byte>>, DType dtype,
+                                             ReduceOp op) override {
+    YARD_CHECK(reduces(op, dtype));
+    return finished();
+  }
+  std::unique_ptr<Work> reduce(std::span<std::byte> inout, DType dtype, ReduceOp op,
+                               int root) override {
+    YARD_CHECK(root == 0);
+    return all_reduce(inout, dtype, op);
+  }
+  std::unique_ptr<Work> gather(std::span<const std::byte> in, std::span<std::byte> out,
+                               int root) override {
+    YARD_CHECK(root == 0);
+    return copy(in, out);
+  }
+  std::unique_ptr<Work> scatter(std::span<const std::byte> in, std::span<std::byte> out,
+                                int root) override {
+    YARD_CHECK(root == 0);
+    return copy(in, out);
+  }
+  std::unique_ptr<Work> all_to_all(std::vector<std::span<const std::byte>> ins,
+                                   std::vector<std::span<std::byte>> outs) override {
+    YARD_CHECK(ins.size() == 1 && outs.size() == 1);
+    if (ins[0].size() != outs[0].size())
+      return refused("all_to_all: gives and takes differ in size");
+    return copy(ins[0], outs[0]);
+  }
+  std::unique_ptr<Work> send(std::span<const std::byte>, int, uint64_t) override {
+    return refused("send: a rank cannot talk to itself");
+  }
+  std::unique_ptr<Work> receive(std::span<std::byte>, int, uint64_t, int*) override {
+    return refused("receive: a rank cannot talk to itself");
+  }
+  Result<std::unique_ptr<Group>> split(int color, int) override {
+    YARD_TRY(status());
+    return color < 0 ? std::unique_ptr<Group>() : std::make_unique<SingleRankGroup>();
+  }
+  std::vector<FlightRecord> flight() const override { return {}; }
 
   Result<std::unique_ptr<SharedBuffer>> allocate(size_t size_bytes) override {
     YARD_TRY(status());
@@ -79,6 +118,9 @@ class SingleRankGroup : public Group {
     return Ok{};
   }
   std::unique_ptr<Work> finished() const { return std::make_unique<DoneWork>(status()); }
+  static std::unique_ptr<Work> refused(const char* message) {
+    return std::make_unique<DoneWork>(Error{Code::kInvalidArgument, message});
+  }
   std::unique_ptr<Work> copy(std::span<const std::byte> in, std::span<std::byte> out) const {
     YARD_CHECK(in.size() == out.size());
     if (!in.empty()) std::memmove(out.data(), in.data(), in.size());

@@ -1,3 +1,4 @@
+#include "collective/rendezvous.h"
 #include "collective/socket_internal.h"
 
 #include <arpa/inet.h>
@@ -87,6 +88,16 @@ socklen_t abstract_address(const std::string& name, sockaddr_un* address) {
 }
 
 }  // namespace
+
+Result<std::string> address_towards(const std::string& host) {
+  constexpr uint16_t kAnyPort = 9;  // nothing is sent
+  YARD_ASSIGN(const AddressList found, resolve(host, kAnyPort));
+  UniqueFd fd(::socket(found->ai_family, SOCK_DGRAM | kSocketFlags, 0));
+  if (!fd.valid()) return errno_error("socket", errno);
+  if (::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0)
+    return Error{Code::kUnavailable, host + ": " + std::strerror(errno)};
+  return local_address(fd.get());
+}
 
 Status wait_for_events(int fd, short events, const Patience& patience) {
   while (true) {

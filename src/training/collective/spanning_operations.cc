@@ -22,8 +22,18 @@ size_t Topology::host_of(int rank) const {
   YARD_UNREACHABLE();
 }
 
+size_t Topology::rail_count() const {
+  size_t count = hosts[0].size();
+  for (const auto& ranks : hosts) count = std::min(count, ranks.size());
+  return count;
+}
+
+Share SpanningOperations::rail_share(size_t count, size_t block) const {
+  return share_of(count, topology_.rail_count(), team_.index(), block);
+}
+
 template <typename Step>
-Status SpanningOperations::on_leader(const Operation& operation, Step step) {
+Status SpanningOperations::on_rails(const Operation& operation, Step step) {
   YARD_TRY(team_.barrier(operation.call));
   if (ring_ != nullptr) YARD_TRY(step(*ring_));
   return team_.barrier(operation.call);
@@ -32,8 +42,9 @@ Status SpanningOperations::on_leader(const Operation& operation, Step step) {
 // All ranks of all hosts have come, with the same call.
 Status SpanningOperations::start(const Operation& operation) {
   team_.record(team_.index(), operation.call.sequence) = operation.call;
+  if (!operation.ins.empty()) local_.announce_sizes(operation);
   YARD_TRY(local_.begin(operation));
-  if (ring_ != nullptr) YARD_TRY(ring_->agree(operation.call));
+  if (team_.leads()) YARD_TRY(ring_->agree(operation.call));
   return team_.barrier(operation.call);
 }
 
@@ -42,14 +53,23 @@ Status SpanningOperations::run(Operation& operation) {
   switch (operation.call.kind) {
     case CallKind::kAllReduce:
     case CallKind::kReduceScatter:
+    case CallKind::kReduce:
       return reduce(operation);
     case CallKind::kAllGather:
       return all_gather(operation);
     case CallKind::kBroadcast:
       return broadcast(operation);
+    case CallKind::kGather:
+    case CallKind::kScatter:
+    case CallKind::kAllToAll:
+      return exchange(operation);
     case CallKind::kBarrier:
     case CallKind::kAllocate:
       return Ok{};  // start() was all
+    case CallKind::kSplit:
+    case CallKind::kSend:
+    case CallKind::kReceive:
+      break;  // the group's own
   }
   YARD_UNREACHABLE();
 }
@@ -68,11 +88,14 @@ Status SpanningOperations::reduce_chunk(const Operation& operation, size_t begin
   const std::array<std::byte*, 1> dsts{team_.result() + own.begin_index * wide_bytes};
   collective::reduce({.dtype = call.dtype, .op = call.op, .to = Form::kWide}, dsts, srcs,
                      own.count);
-  return on_leader(operation,
-                   [&](Ring& ring) { return ring.all_reduce(call, team_.result(), count); });
+  return on_rails(operation, [&](Ring& ring) {
+    const Share ours = rail_share(count, kLineBytes / wide_bytes);
+    return ring.all_reduce(call, team_.result() + ours.begin_index * wide_bytes, ours.count);
+  });
 }
 
-// all_reduce wants every chunk back, reduce_scatter what overlaps its own share of the elements.
+// all_reduce wants every chunk back, reduce_scatter what overlaps its own share of the elements,
+// reduce nothing but on the root.
 Status SpanningOperations::reduce(Operation& operation) {
   const CallRecord& call = operation.call;
   const size_t element_bytes = size_bytes_of(call.dtype);
@@ -106,31 +129,34 @@ Status SpanningOperations::reduce(Operation& operation) {
 Status SpanningOperations::all_gather(Operation& operation) {
   const CallRecord& call = operation.call;
   const size_t size_bytes = operation.in.size();
-  const size_t room_bytes =
-      std::min(kStageBytes, team_.result_bytes() / static_cast<size_t>(topology_.size));
-  for (size_t begin = 0; begin < size_bytes; begin += room_bytes) {
+  // Two halves in turn: one is filled while others of the team still read the other.
+  const size_t half_bytes = team_.result_bytes() / 2;
+  const size_t room_bytes = half_bytes / static_cast<size_t>(topology_.size);
+  size_t half = 0;
+  for (size_t begin = 0; begin < size_bytes; begin += room_bytes, half = 1 - half) {
     const size_t count = std::min(room_bytes, size_bytes - begin);
-    copy_bytes(team_.stage(team_.index()), operation.in.data() + begin, count);
-    YARD_TRY(on_leader(operation, [&](Ring& ring) -> Status {
-      // The pieces of a host's ranks side by side, host after host.
-      std::vector<std::span<std::byte>> blocks;
-      std::byte* at = team_.result();
-      for (const auto& ranks : topology_.hosts) {
-        blocks.emplace_back(at, ranks.size() * count);
-        at += ranks.size() * count;
-      }
-      for (size_t peer = 0; peer < team_.size(); ++peer)
-        copy_bytes(blocks[topology_.host_index].data() + peer * count, team_.stage(peer), count);
-      return ring.all_gather(call, blocks);
-    }));
-    const std::byte* from = team_.result();
+    // The pieces of a host's ranks side by side, host after host.
+    std::vector<std::span<std::byte>> blocks;
+    std::byte* at = team_.result() + half * half_bytes;
     for (const auto& ranks : topology_.hosts) {
-      for (const int rank : ranks) {
-        copy_bytes(operation.out.data() + static_cast<size_t>(rank) * size_bytes + begin, from,
-                   count);
-        from += count;
-      }
+      blocks.emplace_back(at, ranks.size() * count);
+      at += ranks.size() * count;
     }
+    copy_bytes(blocks[topology_.host_index].data() + team_.index() * count,
+               operation.in.data() + begin, count);
+    YARD_TRY(on_rails(operation, [&](Ring& ring) {
+      std::vector<std::span<std::byte>> ours;
+      for (const auto block : blocks) {
+        const Share share = rail_share(block.size(), kLineBytes);
+        ours.push_back(block.subspan(share.begin_index, share.count));
+      }
+      return ring.all_gather(call, ours);
+    }));
+    for (size_t host = 0; host < blocks.size(); ++host)
+      for (size_t i = 0; i < topology_.hosts[host].size(); ++i)
+        copy_bytes(operation.out.data() +
+                       static_cast<size_t>(topology_.hosts[host][i]) * size_bytes + begin,
+                   blocks[host].data() + i * count, count);
   }
   return Ok{};
 }
@@ -147,12 +173,37 @@ Status SpanningOperations::broadcast(Operation& operation) {
     const size_t count = std::min(room_bytes, size_bytes - begin);
     std::byte* const result = team_.result() + half * room_bytes;
     if (is_root) copy_bytes(result, operation.out.data() + begin, count);
-    YARD_TRY(on_leader(operation, [&](Ring& ring) {
-      return ring.broadcast(call, std::span(result, count), root_host);
+    YARD_TRY(on_rails(operation, [&](Ring& ring) {
+      const Share ours = rail_share(count, kLineBytes);
+      return ring.broadcast(call, std::span(result + ours.begin_index, ours.count), root_host);
     }));
     if (!is_root) copy_bytes(operation.out.data() + begin, result, count);
   }
   return Ok{};
+}
+
+// What goes to other hosts travels from rank to rank while the team exchanges its own.
+Status SpanningOperations::exchange(Operation& operation) {
+  const CallRecord& call = operation.call;
+  // Only there the two sides could mean different sizes; else what is empty need not travel.
+  const bool is_checked = call.kind == CallKind::kAllToAll;
+  std::vector<std::shared_ptr<Message>> messages;
+  for (int rank = 0; rank < topology_.size; ++rank) {
+    if (topology_.host_of(rank) == topology_.host_index) continue;
+    const auto in = operation.ins[static_cast<size_t>(rank)];
+    const auto out = operation.outs[static_cast<size_t>(rank)];
+    if (is_checked || !out.empty())
+      messages.push_back(
+          messages_.receive(out, rank, Channel::kCollective, call.sequence, nullptr));
+    if (is_checked || !in.empty())
+      messages.push_back(messages_.send(in, rank, Channel::kCollective, call.sequence));
+  }
+  Status status = local_.exchange(operation);
+  if (!status) messages_.fail(status.error());
+  // The buffers are in use until each has ended.
+  for (const auto& message : messages)
+    if (Status each = messages_.wait(*message); !each && status) status = std::move(each);
+  return status;
 }
 
 }  // namespace yard::collective

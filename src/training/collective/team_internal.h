@@ -98,7 +98,7 @@ class Team {
 using TeamSockets = std::vector<UniqueFd>;
 
 struct TeamDoor {
-  UniqueFd listener;  // abstract unix socket; the leader's is used
+  int listener = -1;  // abstract unix socket; the leader's is used
   std::string leader_name;
   std::string session;
 };

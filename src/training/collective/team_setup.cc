@@ -15,7 +15,7 @@ Result<TeamSockets> welcome_members(const TeamPlace& place, const TeamDoor& door
   TeamSockets sockets(place.ranks.size());
   size_t missing_count = place.ranks.size() - 1;
   while (missing_count > 0) {
-    YARD_ASSIGN(UniqueFd fd, accept_connection(door.listener.get(), patience));
+    YARD_ASSIGN(UniqueFd fd, accept_connection(door.listener, patience));
     // Any process of this machine may knock. Whoever is not of this group is not let in.
     if (peer_process(fd.get()).uid != ::geteuid()) continue;
     Patience short_patience = patience;

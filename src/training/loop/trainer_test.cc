@@ -113,6 +113,39 @@ class StoppingGroup final : public collective::Group {
     return inner_->broadcast(inout, root);
   }
   std::unique_ptr<collective::Work> barrier() override { return inner_->barrier(); }
+  std::unique_ptr<collective::Work> all_reduce_coalesced(std::vector<std::span<std::byte>> inouts,
+                                                         collective::DType dtype,
+                                                         collective::ReduceOp op) override {
+    return inner_->all_reduce_coalesced(std::move(inouts), dtype, op);
+  }
+  std::unique_ptr<collective::Work> reduce(std::span<std::byte> inout, collective::DType dtype,
+                                           collective::ReduceOp op, int root) override {
+    return inner_->reduce(inout, dtype, op, root);
+  }
+  std::unique_ptr<collective::Work> gather(std::span<const std::byte> in, std::span<std::byte> out,
+                                           int root) override {
+    return inner_->gather(in, out, root);
+  }
+  std::unique_ptr<collective::Work> scatter(std::span<const std::byte> in, std::span<std::byte> out,
+                                            int root) override {
+    return inner_->scatter(in, out, root);
+  }
+  std::unique_ptr<collective::Work> all_to_all(std::vector<std::span<const std::byte>> ins,
+                                               std::vector<std::span<std::byte>> outs) override {
+    return inner_->all_to_all(std::move(ins), std::move(outs));
+  }
+  std::unique_ptr<collective::Work> send(std::span<const std::byte> bytes, int to,
+                                         uint64_t tag) override {
+    return inner_->send(bytes, to, tag);
+  }
+  std::unique_ptr<collective::Work> receive(std::span<std::byte> bytes, int from, uint64_t tag,
+                                            int* source) override {
+    return inner_->receive(bytes, from, tag, source);
+  }
+  Result<std::unique_ptr<collective::Group>> split(int color, int key) override {
+    return inner_->split(color, key);
+  }
+  std::vector<collective::FlightRecord> flight() const override { return inner_->flight(); }
   Result<std::unique_ptr<collective::SharedBuffer>> allocate(size_t size_bytes) override {
     return inner_->allocate(size_bytes);
   }
