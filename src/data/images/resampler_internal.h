@@ -44,9 +44,11 @@ class Resampler {
   Taps columns_;
   Taps rows_;
   bool columns_first_ = false;
-  int64_t have_ = 0;        // source rows [rows_.begin, have_) have been read
-  int64_t skipped_ = 0;     // pixels at the left of the source's rows that no tap looks at
-  int64_t row_pixels_ = 0;  // that mix_rows_of() makes
+  bool is_rounded_between_ = false;
+  bool has_few_rows_ = false;  // rows are mixed in units of kFewRowsUnit
+  int64_t have_ = 0;           // source rows [rows_.begin, have_) have been read
+  int64_t skipped_ = 0;        // pixels at the left of the source's rows that no tap looks at
+  int64_t row_pixels_ = 0;     // that mix_rows_of() makes
   size_t column_stride_ = 0;
 
   Ring ring_;                           // the last rows that rows_ looks at
@@ -57,6 +59,7 @@ class Resampler {
   std::vector<float> column_weights_;   // columns_.weights, each four times
   std::vector<int32_t> column_first_;
   std::vector<float> mixed_;       // one row, rows mixed; columns first: a source's row
+  std::vector<uint8_t> rounded_;   // rows first: one row of mixed_ in whole levels
   std::vector<float> finished_;    // one row, columns mixed too
   std::vector<std::byte> turned_;  // one row, to become a column of the output
 };

@@ -29,6 +29,8 @@ struct View {
 struct Size {
   int width = 0;
   int height = 0;
+
+  bool operator==(const Size&) const = default;
 };
 
 // The size that a picture has once its shorter side is `size`; the longer is rounded down, as
