@@ -72,12 +72,17 @@ Status visit_indexes(const ReadCommand& command, const Context& context,
 
 Json sample_json(const ShardSource& path, const ShardIndex& index, uint64_t sample) {
   Json members = Json::array();
-  for (const auto& member : index.members(sample))
+  for (const auto& member : index.members(sample)) {
     members.push_back({{"extension", index.extension(member)},
                        {"name", index.member_name(sample, member)},
                        {"offset", member.offset},
                        {"size_bytes", member.size_bytes},
                        {"crc32c", fmt::format("{:08x}", member.crc32c)}});
+    if (const auto picture = index.picture_size(sample, member)) {
+      members.back()["width"] = picture->width;
+      members.back()["height"] = picture->height;
+    }
+  }
   return {{"shard", path.key}, {"key", index.key(sample)}, {"members", members}};
 }
 

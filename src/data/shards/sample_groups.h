@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "images/view.h"
 #include "shards/tar_scanner.h"
 
 namespace yard::shards {
@@ -16,6 +18,7 @@ struct ScannedMember {
   uint64_t size_bytes = 0;
   uint32_t crc32c = 0;
   std::string why_bad;  // empty: its content is as it should be
+  std::optional<images::Size> picture;
 };
 
 // Something that gives no member, between two of the list.

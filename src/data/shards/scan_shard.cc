@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/crc32c.h"
+#include "shards/member_picture_internal.h"
 #include "shards/sample_groups.h"
 #include "shards/shard_index.h"
 #include "shards/tar_scanner.h"
@@ -67,8 +68,10 @@ class Scan {
       auto member = scanner_.next();
       if (member && !*member) return Ok{};
       uint32_t checksum = 0;
+      MemberPicture picture(member ? std::string_view((*member)->name) : std::string_view());
       Status read = member ? scanner_.read_content([&](std::span<const std::byte> piece) -> Status {
         checksum = crc32c(piece, checksum);
+        picture.take(piece);
         return Ok{};
       })
                            : Status(member.error());
@@ -78,7 +81,7 @@ class Scan {
       }
       const TarMember& found = **member;
       members_.push_back({found.name, found.offset, found.size_bytes, checksum,
-                          expected.compare(found, checksum)});
+                          expected.compare(found, checksum), picture.size()});
     }
   }
 
@@ -122,7 +125,7 @@ class Scan {
   Status add(const SampleGroup& group, ShardIndexBuilder& builder) const {
     for (const size_t i : group.members)
       YARD_TRY(builder.add(members_[i].name, members_[i].offset, members_[i].size_bytes,
-                           members_[i].crc32c));
+                           members_[i].crc32c, members_[i].picture));
     return Ok{};
   }
 

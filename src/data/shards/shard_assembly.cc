@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "base/crc32c.h"
+#include "shards/member_picture_internal.h"
 #include "shards/shard_block_internal.h"
 #include "shards/shard_index.h"
 #include "shards/shard_layout_internal.h"
@@ -65,6 +66,7 @@ Status run_read(Block& block, const BlockRead& read) {
     BlockPiece& piece = block.pieces[i];
     if (!piece.is_whole()) continue;  // its other parts may be still to come
     piece.crc32c = crc32c(block.content(piece));
+    piece.picture = picture_size_of(piece.member->extension, block.content(piece));
     YARD_TRY(check_checksum(piece, piece.crc32c));
   }
   return Ok{};
@@ -103,15 +105,19 @@ class BlockWriter {
   }
 
   Status add(const Block& block, const BlockPiece& piece) {
+    std::optional<images::Size> picture = piece.picture;
     if (piece.is_whole()) {
       checksum_ = piece.crc32c;
     } else {
+      if (piece.is_first()) picture_.emplace(piece.member->extension);
       checksum_ = crc32c(block.content(piece), piece.is_first() ? 0 : checksum_);
+      picture_->take(block.content(piece));
       if (piece.is_last()) YARD_TRY(check_checksum(piece, checksum_));
+      picture = picture_->size();
     }
     if (!piece.is_last()) return Ok{};
     auto added = index_.add(member_name(piece.sample->key, piece.member->extension),
-                            piece.shard_offset, piece.member->size_bytes, checksum_);
+                            piece.shard_offset, piece.member->size_bytes, checksum_, picture);
     // What is damage in a shard that is read is a wrong request here.
     if (!added) return Error{Code::kInvalidArgument, added.error().message};
     return Ok{};
@@ -132,7 +138,9 @@ class BlockWriter {
   std::unique_ptr<storage::Upload> upload_;
   std::string key_;
   ShardIndexBuilder index_;
+  // Of a content that comes in parts.
   uint32_t checksum_ = 0;
+  std::optional<MemberPicture> picture_;
   std::atomic<bool> has_failed_ = false;
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "images/view.h"
 #include "shards/shard_assembly.h"
 
 namespace yard::shards {
@@ -20,7 +21,9 @@ struct BlockPiece {
   size_t size_bytes = 0;
   size_t at = 0;              // in the block
   uint64_t shard_offset = 0;  // of the whole content
-  uint32_t crc32c = 0;        // once it is read, where it is whole
+  // Once it is read, where it is whole.
+  uint32_t crc32c = 0;
+  std::optional<images::Size> picture;
 
   bool is_first() const { return position == 0; }
   bool is_last() const { return position + size_bytes == member->size_bytes; }

@@ -12,10 +12,11 @@ namespace yard::shards {
 namespace {
 
 constexpr std::string_view kMagic = "YARDIDX\n";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersionPlain = 1, kVersionPictures = 2;
 constexpr size_t kChecksummedFrom = 16;
 constexpr uint64_t kMemberRecordBytes = 24;
 constexpr uint64_t kSampleRecordBytes = 8;
+constexpr uint64_t kPictureRecordBytes = 8;
 constexpr uint64_t kSampleCountOffset = 32;
 
 uint32_t checksum_of(std::string_view bytes) {
@@ -26,15 +27,20 @@ Error corrupt_index(std::string_view name, std::string_view why) {
   return {Code::kCorrupt, fmt::format("{}: {}; 'yard shards index' makes it anew", name, why)};
 }
 
+struct Head {
+  ByteReader rest;
+  uint32_t version = 0;
+};
+
 // Past the magic and a version that is known.
-Result<ByteReader> begin_decoding(std::string_view bytes, std::string_view name) {
+Result<Head> begin_decoding(std::string_view bytes, std::string_view name) {
   if (!bytes.starts_with(kMagic) || bytes.size() < kChecksummedFrom)
     return corrupt_index(name, "not a shard index");
   ByteReader in(bytes.substr(kMagic.size()));
   const auto version = in.number<uint32_t>();
-  if (version != kVersion)
+  if (version != kVersionPlain && version != kVersionPictures)
     return corrupt_index(name, fmt::format("index version {} is not known", version));
-  return in;
+  return Head{in, version};
 }
 
 }  // namespace
@@ -72,15 +78,32 @@ const ShardIndex::Member* ShardIndex::find(uint64_t sample, std::string_view ext
   return nullptr;
 }
 
+std::optional<images::Size> ShardIndex::picture_size(uint64_t sample, const Member& member) const {
+  const std::span<const Member> all = members(sample);
+  YARD_CHECK(&member >= all.data() && &member < all.data() + all.size());
+  if (pictures_.empty()) return std::nullopt;
+  const images::Size size = pictures_[static_cast<size_t>(&member - members_.data())];
+  if (size.width == 0) return std::nullopt;
+  return size;
+}
+
 bool ShardIndex::same_content(const ShardIndex& other) const {
   return shard_size_bytes_ == other.shard_size_bytes_ && keys_ == other.keys_ &&
          samples_ == other.samples_ && members_ == other.members_ &&
-         extensions_ == other.extensions_;
+         extensions_ == other.extensions_ && has_same_pictures(other);
+}
+
+bool ShardIndex::has_same_pictures(const ShardIndex& other) const {
+  if (pictures_.empty() || other.pictures_.empty()) return true;
+  return std::ranges::equal(pictures_, other.pictures_, [](images::Size a, images::Size b) {
+    return a.width == 0 || b.width == 0 || a == b;
+  });
 }
 
 uint64_t ShardIndex::memory_bytes() const {
   return keys_.capacity() + samples_.capacity() * sizeof(Sample) +
-         members_.capacity() * sizeof(Member) + sizeof *this;
+         members_.capacity() * sizeof(Member) + pictures_.capacity() * sizeof(images::Size) +
+         sizeof *this;
 }
 
 void ShardIndex::fill_lower_extensions() {
@@ -112,10 +135,48 @@ std::string ShardIndex::encode() const {
     put_number(body, member.crc32c);
     put_number(body, member.extension);
   }
+  encode_pictures(body);
   std::string bytes(kMagic);
-  put_number(bytes, kVersion);
+  put_number(bytes, pictures_.empty() ? kVersionPlain : kVersionPictures);
   put_number(bytes, crc32c(std::as_bytes(std::span(body))));
   return bytes + body;
+}
+
+// 1 for each extension whose members have sizes.
+std::vector<uint8_t> ShardIndex::picture_extensions() const {
+  std::vector<uint8_t> flags(extensions_.size(), 0);
+  for (size_t i = 0; i < pictures_.size(); ++i)
+    if (pictures_[i].width != 0) flags[members_[i].extension] = 1;
+  return flags;
+}
+
+void ShardIndex::encode_pictures(std::string& body) const {
+  if (pictures_.empty()) return;
+  const std::vector<uint8_t> flags = picture_extensions();
+  for (const uint8_t flag : flags) put_number(body, flag);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (flags[members_[i].extension] == 0) continue;
+    put_number(body, static_cast<uint32_t>(pictures_[i].width));
+    put_number(body, static_cast<uint32_t>(pictures_[i].height));
+  }
+}
+
+// False: not as encode_pictures() writes it. All members must be there and sound.
+bool ShardIndex::decode_pictures(ByteReader& in) {
+  std::vector<uint8_t> flags;
+  for (size_t i = 0; i < extensions_.size(); ++i) flags.push_back(in.number<uint8_t>());
+  if (std::ranges::any_of(flags, [](uint8_t flag) { return flag > 1; })) return false;
+  const auto count = static_cast<uint64_t>(std::ranges::count_if(
+      members_, [&](const Member& member) { return flags[member.extension] == 1; }));
+  if (!in.ok() || in.left_bytes() != count * kPictureRecordBytes) return false;
+  pictures_.resize(members_.size());
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (flags[members_[i].extension] == 0) continue;
+    const auto width = in.number<uint32_t>(), height = in.number<uint32_t>();
+    if (std::max(width, height) > INT32_MAX || (width == 0) != (height == 0)) return false;
+    pictures_[i] = {static_cast<int>(width), static_cast<int>(height)};
+  }
+  return true;
 }
 
 Result<uint64_t> ShardIndex::decode_sample_count(std::string_view head, std::string_view name) {
@@ -126,7 +187,8 @@ Result<uint64_t> ShardIndex::decode_sample_count(std::string_view head, std::str
 
 Result<ShardIndex> ShardIndex::decode(std::string_view bytes, std::string_view name) {
   const auto corrupt = [&](std::string_view why) { return corrupt_index(name, why); };
-  YARD_ASSIGN(ByteReader in, begin_decoding(bytes, name));
+  YARD_ASSIGN(Head head, begin_decoding(bytes, name));
+  ByteReader& in = head.rest;
   if (in.number<uint32_t>() != checksum_of(bytes)) return corrupt("the index is damaged");
 
   ShardIndex index;
@@ -158,7 +220,9 @@ Result<ShardIndex> ShardIndex::decode(std::string_view bytes, std::string_view n
     member.extension = in.number<uint32_t>();
     index.members_.push_back(member);
   }
-  if (!in.ok() || in.left_bytes() != 0 || !index.is_consistent())
+  if (!in.ok() || !index.is_consistent()) return corrupt("the index is damaged");
+  const bool has_pictures = head.version == kVersionPictures;
+  if (has_pictures ? !index.decode_pictures(in) : in.left_bytes() != 0)
     return corrupt("the index is damaged");
   index.fill_lower_extensions();
   return index;
@@ -199,7 +263,7 @@ Status ShardIndexBuilder::start_sample(std::string_view key, std::string_view me
 }
 
 Status ShardIndexBuilder::add(std::string_view member_name, uint64_t offset, uint64_t size_bytes,
-                              uint32_t crc32c) {
+                              uint32_t crc32c, std::optional<images::Size> picture) {
   const auto name = split_member_name(member_name);
   if (!name) return Ok{};
   const bool is_same = !index_.samples_.empty() && index_.key(sample_count() - 1) == name->key;
@@ -213,12 +277,17 @@ Status ShardIndexBuilder::add(std::string_view member_name, uint64_t offset, uin
   }
   index_.members_.push_back({offset, size_bytes, crc32c, extension_number(name->extension)});
   index_.samples_.back().member_end = index_.members_.size();
+  if (picture) {
+    index_.pictures_.resize(index_.members_.size() - 1);
+    index_.pictures_.push_back(*picture);
+  }
   return Ok{};
 }
 
 ShardIndex ShardIndexBuilder::finish(const storage::ObjectInfo& shard) {
   index_.shard_size_bytes_ = shard.size_bytes;
   index_.shard_etag_ = shard.etag;
+  if (!index_.pictures_.empty()) index_.pictures_.resize(index_.members_.size());
   index_.fill_lower_extensions();
   return std::move(index_);
 }

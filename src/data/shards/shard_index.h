@@ -1,8 +1,9 @@
-// ShardIndex: where every member of a shard lies, and its checksum. Kept beside the shard as
-// "<shard>.idx"; docs/formats/shard-index.md has the byte layout.
+// ShardIndex: where every member of a shard lies, its checksum, and of a picture its size. Kept
+// beside the shard as "<shard>.idx"; docs/formats/shard-index.md has the byte layout.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,11 +11,14 @@
 #include <vector>
 
 #include "base/result.h"
+#include "images/view.h"
 #include "shards/bad_sample.h"
 #include "shards/tar_scanner.h"
 #include "storage/object_store.h"
 
 namespace yard::shards {
+
+class ByteReader;
 
 // Immutable once built or decoded, hence thread-safe. Samples are in the order of the shard.
 class ShardIndex {
@@ -34,11 +38,15 @@ class ShardIndex {
   std::string member_name(uint64_t sample, const Member& member) const;  // as in the shard
   // The sample's member of that lower-case extension; nullptr when there is none.
   const Member* find(uint64_t sample, std::string_view extension) const;
+  // What images::PictureSizeFinder made of its content; nullopt: nothing, or the index is of the
+  // first version. `member` is one of members(sample). Only advice: no checksum covers it.
+  std::optional<images::Size> picture_size(uint64_t sample, const Member& member) const;
 
   uint64_t shard_size_bytes() const { return shard_size_bytes_; }
   const std::string& shard_etag() const { return shard_etag_; }
   uint64_t memory_bytes() const;  // about what it holds
-  // Whether both describe the same bytes; the etag is the store's and does not count.
+  // Whether both describe the same bytes; the etag is the store's and does not count, nor does a
+  // picture's size that only one of them knows.
   bool same_content(const ShardIndex& other) const;
 
   std::string encode() const;
@@ -62,6 +70,10 @@ class ShardIndex {
     return sample == 0 ? 0 : samples_[sample - 1].member_end;
   }
   bool is_consistent() const;
+  bool has_same_pictures(const ShardIndex& other) const;
+  std::vector<uint8_t> picture_extensions() const;
+  void encode_pictures(std::string& body) const;
+  bool decode_pictures(ByteReader& in);
   void fill_lower_extensions();
 
   uint64_t shard_size_bytes_ = 0;
@@ -69,6 +81,7 @@ class ShardIndex {
   std::string keys_;
   std::vector<Sample> samples_;
   std::vector<Member> members_;
+  std::vector<images::Size> pictures_;   // of each member, 0 x 0: not known; empty: none is
   std::vector<std::string> extensions_;  // as written in the shard
   std::vector<std::string> lower_extensions_;
 };
@@ -78,7 +91,8 @@ class ShardIndexBuilder {
  public:
   // Members come in shard order; those that belong to no sample are left out. kCorrupt, naming the
   // members: two of one sample with the same extension, or with another sample between them.
-  Status add(std::string_view member_name, uint64_t offset, uint64_t size_bytes, uint32_t crc32c);
+  Status add(std::string_view member_name, uint64_t offset, uint64_t size_bytes, uint32_t crc32c,
+             std::optional<images::Size> picture = std::nullopt);
   uint64_t member_count() const { return index_.members_.size(); }
   uint64_t sample_count() const { return index_.samples_.size(); }
   ShardIndex finish(const storage::ObjectInfo& shard);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/crc32c.h"
+#include "shards/member_picture_internal.h"
 #include "shards/shard_index.h"
 #include "shards/shard_layout_internal.h"
 #include "shards/tar_header.h"
@@ -103,7 +104,8 @@ struct ShardWriter::Impl {
     for (const NewMember& member : members) {
       const std::string name = member_name(key, member.extension);
       YARD_ASSIGN(const uint64_t offset, shard->tar.add(name, member.content));
-      auto added = shard->index.add(name, offset, member.content.size(), crc32c(member.content));
+      auto added = shard->index.add(name, offset, member.content.size(), crc32c(member.content),
+                                    picture_size_of(name, member.content));
       // What is damage in a shard that is read is a wrong request here.
       if (!added) return Error{Code::kInvalidArgument, added.error().message};
     }
