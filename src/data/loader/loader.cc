@@ -17,6 +17,7 @@
 #include "loader/data_set_internal.h"
 #include "loader/loader_options_internal.h"
 #include "loader/quarantine_internal.h"
+#include "loader/rank_share_internal.h"
 #include "loader/read_ahead_internal.h"
 #include "loader/sample_decoder_internal.h"
 #include "telemetry/metric_names.h"
@@ -39,6 +40,7 @@ struct Slot {
   Batch batch;
   uint64_t number = 0;  // of the batch, since the loader was opened
   std::once_flag allocated;
+  RankShare::Places places;     // in the plan's batch; as the memory, once allocated
   int64_t claimed_count = 0;    // under the loader's mutex, as is all below
   int64_t remaining_count = 0;  // not yet loaded
   int64_t skipped_count = 0;
@@ -56,6 +58,7 @@ class PooledLoader final : public Loader {
       : options_(options),
         set_(std::move(set)),
         plan_(std::move(plan)),
+        share_(plan_, options_),
         quarantine_(std::move(quarantine)),
         reader_(*set_, options_, stop_.token(), counters, meters_),
         decoder_(*set_, options_, counters, meters_),
@@ -86,6 +89,7 @@ class PooledLoader final : public Loader {
   Result<Batch> held_out(int64_t begin, int64_t count) override;
 
   void recycle(PixelBuffer images) override {
+    if (options_.allocator) return;
     std::lock_guard lock(mutex_);
     if (spare_images_.size() < size_t(options_.prefetch_batch_count))
       spare_images_.push_back(std::move(images));
@@ -122,14 +126,7 @@ class PooledLoader final : public Loader {
   void note_skipped(int64_t count);
   void note_wait(Clock::Monotonic begin);
 
-  uint64_t share_size() const {
-    return uint64_t(options_.global_batch_size) / uint64_t(options_.world_size);
-  }
-  // Of the rank's share, the i-th: its place in the plan's global batch.
-  uint64_t place_in_batch(int64_t i) const {
-    const bool is_alone = options_.mode == ShardMode::kIndependent;
-    return (is_alone ? 0 : uint64_t(options_.rank) * share_size()) + uint64_t(i);
-  }
+  uint64_t share_size() const { return share_.size(); }
   size_t bytes_per_image(images::Size size) const {
     return 3 * size_t(size.width) * size_t(size.height) * images::size_bytes(options_.render.type);
   }
@@ -139,6 +136,7 @@ class PooledLoader final : public Loader {
   LoaderMeters meters_;
   const std::unique_ptr<DataSet> set_;
   const shards::SamplePlan plan_;
+  const RankShare share_;
   const std::unique_ptr<Quarantine> quarantine_;
   SampleReader reader_;
   SampleDecoder decoder_;
@@ -191,24 +189,18 @@ LoaderState PooledLoader::position_after(LoaderState position, uint64_t batch_co
 // Of the samples of this rank, counted from the first position; for the reading ahead.
 std::optional<uint64_t> PooledLoader::sample_of(uint64_t number) const {
   const LoaderState at = position_after(first_position_, number / share_size());
-  const uint64_t id =
-      plan_.at(at.epoch, at.batch, place_in_batch(int64_t(number % share_size()))).sample;
+  const uint64_t place = (*share_.places(at))[number % share_size()];
+  const uint64_t id = plan_.at(at.epoch, at.batch, place).sample;
   if (decoder_.is_cached(id)) return std::nullopt;
   return id;
 }
 
-// Where this rank has all samples of a window of the shuffle, which are neighbours in their shards.
 std::function<uint64_t(uint64_t)> PooledLoader::window_end_of() const {
-  const bool is_whole = options_.turn_count == 1 &&
-                        (options_.world_size == 1 || options_.mode == ShardMode::kIndependent);
-  const bool is_plain =
-      options_.sources.empty() && options_.aspect_buckets.empty() && options_.filter.empty();
-  if (!is_whole || !is_plain) return nullptr;
+  if (!share_.window_end(0)) return nullptr;
   return [this](uint64_t number) {
     const uint64_t epoch_size = plan_.batches_per_epoch() * share_size();
-    const uint64_t place = first_position_.batch * share_size() + number;
-    const uint64_t in_epoch = place % epoch_size;
-    return number + std::min(plan_.window_end(in_epoch), epoch_size) - in_epoch;
+    const uint64_t in_epoch = (first_position_.batch * share_size() + number) % epoch_size;
+    return number + *share_.window_end(in_epoch) - in_epoch;
   };
 }
 
@@ -227,7 +219,9 @@ void PooledLoader::start_slot() {
       uint64_t(options_.global_batch_size);
   slot->number = next_number_++;
   slot->remaining_count = batch.size;
-  if (!spare_images_.empty() && !options_.raw) {
+  if (options_.allocator) {
+    batch.images = PixelBuffer(options_.allocator);
+  } else if (!spare_images_.empty() && !options_.raw) {
     batch.images = std::move(spare_images_.back());
     spare_images_.pop_back();
   }
@@ -277,10 +271,11 @@ Status PooledLoader::load(Claim& claim, Scratch& scratch) {
   Batch& batch = claim.slot->batch;
   // Outside the lock: new pages cost milliseconds.
   std::call_once(claim.slot->allocated, [&] {
+    claim.slot->places = share_.places(batch.position);
     batch.image_size = options_.raw ? images::Size{} : image_size(batch.position);
     prepare(batch);
   });
-  const uint64_t place = place_in_batch(claim.index);
+  const uint64_t place = (*claim.slot->places)[size_t(claim.index)];
   const auto candidate = [&](int64_t attempt) {
     return plan_.at(batch.position.epoch, batch.position.batch, place, uint64_t(attempt)).sample;
   };

@@ -62,7 +62,8 @@ struct LoaderOptions {
 
   int image_size = 64;  // output side, pixels
   // Instead of image_size: each batch is of one of these sizes, and each picture goes to the one
-  // whose aspect is nearest its own. Sizes of pictures are read from their headers at the start.
+  // whose aspect is nearest its own. Sizes are the index's; of an index without them they are
+  // read from the pictures' headers at the start.
   std::vector<images::Size> aspect_buckets;
   bool random_flip = false;  // drawn per (seed, epoch, sample), as all of these
   bool random_crop = false;
@@ -98,6 +99,9 @@ struct LoaderOptions {
   // what is in the cache; switching it on or off changes them by at most half a level. Not with
   // aspect_buckets or random_resized_crop.
   uint64_t cache_bytes_max = 0;
+  // Of the images of batches; empty: memory of this process. What it gave is not used for a second
+  // batch: a GPU may still be reading it.
+  PixelAllocator allocator;
 };
 
 // Where the stream stands: the next global batch. O(1) in size; resuming costs O(1).
@@ -166,7 +170,8 @@ class Loader {
   // Waits for the next batch at most so long; true: next() would not wait. For a caller with other
   // things to look at meanwhile. It counts as waiting of next().
   virtual bool wait_for(std::chrono::milliseconds timeout) = 0;
-  // Optional: gives the memory of a batch's images back, for a batch to come.
+  // Optional: gives the memory of a batch's images back, for a batch to come, unless it is of
+  // LoaderOptions::allocator.
   virtual void recycle(PixelBuffer images) = 0;
   // The held-out samples [begin, begin + count), the same for any seed, epoch, rank and world size,
   // cut from the middle and not flipped; on the calling thread. kInvalidArgument: past

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "loader/loader_options_internal.h"
 #include "loader/testing/loader_fixture.h"
+#include "shards/shard_index.h"
 #include "storage/testing/faulty_store.h"
 
 namespace yard::loader {
@@ -123,21 +124,56 @@ TEST_F(LoaderTest, SourcesOfTwoStoresAreMixedByWeight) {
   EXPECT_EQ(open_error().code, Code::kInvalidArgument);
 }
 
-TEST_F(LoaderTest, BatchesAreOfOneAspectEach) {
-  auto writer = shards::ShardWriter::create(store_, {.prefix = "aspects"});
-  ASSERT_TRUE(writer);
-  const std::pair<int, int> sizes[] = {{24, 16}, {16, 24}, {20, 20}, {60, 16}};
-  for (int i = 0; i < 80; ++i) {
-    const auto [width, height] = sizes[i % 4];
-    const auto picture = picture_of(i, width, height);
-    const std::string caption = "c";
-    ASSERT_TRUE(writer->add("k" + std::to_string(100 + i),
-                            std::vector<shards::NewMember>{
-                                {"png", picture}, {"txt", std::as_bytes(std::span(caption))}}));
+// 80 samples of four aspects, for three buckets.
+class AspectTest : public LoaderTest {
+ protected:
+  void SetUp() override {
+    auto writer = shards::ShardWriter::create(store_, {.prefix = "aspects"});
+    ASSERT_TRUE(writer);
+    const std::pair<int, int> sizes[] = {{24, 16}, {16, 24}, {20, 20}, {60, 16}};
+    for (int i = 0; i < 80; ++i) {
+      const auto [width, height] = sizes[i % 4];
+      const auto picture = picture_of(i, width, height);
+      const std::string caption = "c";
+      ASSERT_TRUE(writer->add("k" + std::to_string(100 + i),
+                              std::vector<shards::NewMember>{
+                                  {"png", picture}, {"txt", std::as_bytes(std::span(caption))}}));
+    }
+    ASSERT_TRUE(writer->finish());
+    options_.shards = {"aspects-000000.tar"};
+    options_.aspect_buckets = {{12, 8}, {8, 12}, {10, 10}};
   }
-  ASSERT_TRUE(writer->finish());
-  options_.shards = {"aspects-000000.tar"};
-  options_.aspect_buckets = {{12, 8}, {8, 12}, {10, 10}};
+  // As indexes were before they had sizes.
+  void forget_sizes() {
+    const auto index =
+        shards::ShardIndex::decode(*storage::get_all(store_, "aspects-000000.tar.idx"), "idx");
+    shards::ShardIndexBuilder builder;
+    for (uint64_t i = 0; i < index->sample_count(); ++i)
+      for (const auto& member : index->members(i))
+        ASSERT_TRUE(builder.add(index->member_name(i, member), member.offset, member.size_bytes,
+                                member.crc32c));
+    const auto shard = store_.head("aspects-000000.tar");
+    ASSERT_TRUE(
+        storage::put_text(store_, "aspects-000000.tar.idx", builder.finish(*shard).encode()));
+  }
+  // Requests for bytes of shards until it is known which sample goes to which bucket.
+  int reads_of_buckets() {
+    std::atomic<int> count = 0;
+    FaultyStore watched(store_, [&](const Call& call) -> Status {
+      count += call.method == Method::kGetRange && call.key.ends_with(".tar");
+      return Ok{};
+    });
+    auto set = DataSet::open(watched, options_);
+    auto quarantine = Quarantine::open("");
+    EXPECT_TRUE(set && quarantine);
+    const auto plan = plan_options_of(**set, options_, **quarantine, counters_);
+    EXPECT_TRUE(plan) << plan.error().message;
+    EXPECT_EQ(plan->buckets.size(), 80U);
+    return count;
+  }
+};
+
+TEST_F(AspectTest, BatchesAreOfOneAspectEach) {
   std::map<int, int> batch_counts;
   std::set<uint64_t> ids;
   auto loader = open();
@@ -153,6 +189,15 @@ TEST_F(LoaderTest, BatchesAreOfOneAspectEach) {
   }
   EXPECT_EQ(batch_counts, (std::map<int, int>{{8, 3}, {10, 3}, {12, 6}}));
   EXPECT_EQ(ids.size(), 72U);
+}
+
+TEST_F(AspectTest, SizesOfTheIndexSpareReadingThePictures) {
+  EXPECT_EQ(reads_of_buckets(), 0);
+  const auto expected = batches(*open(), 24);
+  forget_sizes();
+  EXPECT_EQ(reads_of_buckets(), 80);
+  const auto got = batches(*open(), 24);
+  for (size_t i = 0; i < 24; ++i) expect_equal(got[i], expected[i]);
 }
 
 TEST_F(LoaderTest, AFilterChoosesSamplesByTheirMetadata) {

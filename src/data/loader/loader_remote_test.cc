@@ -62,6 +62,32 @@ TEST_F(LoaderTest, NeighboursOfAWindowComeByOneRequest) {
   EXPECT_LE(read_count - of_the_first, 6 * 8);
 }
 
+// Of ranks that share a window each has neighbours, too.
+TEST_F(LoaderTest, RanksThatShareAWindowAskForNeighboursByOneRequestEach) {
+  make_shards(800, 400);
+  std::atomic<int> read_count = 0;
+  FaultyStore remote(
+      store_,
+      [&](const Call& call) -> Status {
+        read_count += is_sample_read(call);
+        return Ok{};
+      },
+      true);
+  options_.global_batch_size = 80;
+  options_.world_size = 4;
+  std::multiset<uint64_t> ids;
+  for (options_.rank = 0; options_.rank < 4; ++options_.rank) {
+    auto loader = open(remote);
+    batches(*loader, 20);  // two epochs: stretches have grown
+    read_count = 0;
+    for (const Batch& batch : batches(*loader, 10))
+      ids.insert(batch.sample_ids.begin(), batch.sample_ids.end());
+    // 200 samples of the rank; a few of them lie among those of the next rank.
+    EXPECT_LE(read_count, 60) << options_.rank;
+  }
+  for (uint64_t id = 0; id < 800; ++id) EXPECT_EQ(ids.count(id), 1U) << id;
+}
+
 // A store in which every request waits until as many are under way as the test wants.
 TEST_F(LoaderTest, ManySamplesAreAskedForAtOnce) {
   make_shards(50, 1);

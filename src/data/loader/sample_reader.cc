@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "images/picture_size.h"
 #include "loader/sample_reader_internal.h"
 #include "telemetry/metric_names.h"
 
@@ -116,16 +117,28 @@ Status SampleReader::read(uint64_t sample_id, EncodedSample& out) {
 Result<images::Size> SampleReader::read_picture_size(uint64_t sample_id) {
   YARD_ASSIGN(const auto place, patiently([&] { return set_.place(sample_id); }));
   YARD_TRY(set_.check(place));
-  images::PictureReader reader;
+  if (const auto known = place.shard->index().picture_size(place.sample, *place.image))
+    return *known;
   std::vector<std::byte> bytes;
-  for (uint64_t size_bytes = std::min(kHeaderBytes, place.image->size_bytes);;
-       size_bytes = place.image->size_bytes) {
-    YARD_TRY(patiently([&] { return place.shard->read_front(*place.image, size_bytes, bytes); }));
-    auto info = reader.open(std::span(bytes).first(size_bytes));
-    if (info) return info->size;
-    if (size_bytes == place.image->size_bytes)
-      return std::move(info).error().while_(place.shard->where(place.sample));
-  }
+  const uint64_t front_bytes = std::min(kHeaderBytes, place.image->size_bytes);
+  YARD_TRY(patiently([&] { return place.shard->read_front(*place.image, front_bytes, bytes); }));
+  images::PictureSizeFinder finder;
+  finder.take(std::span(bytes).first(front_bytes));
+  const bool is_certain = finder.is_settled() || front_bytes == place.image->size_bytes;
+  if (is_certain && finder.size()) return *finder.size();
+  return read_picture_size_of_whole(place, bytes);
+}
+
+// The orientation of a PNG or WebP may stand behind its pixels; and what no finder knows, the
+// reader has a word for.
+Result<images::Size> SampleReader::read_picture_size_of_whole(const DataSet::Place& place,
+                                                              std::vector<std::byte>& bytes) {
+  const uint64_t size_bytes = place.image->size_bytes;
+  YARD_TRY(patiently([&] { return place.shard->read_front(*place.image, size_bytes, bytes); }));
+  images::PictureReader reader;
+  auto info = reader.open(std::span(bytes).first(size_bytes));
+  if (!info) return std::move(info).error().while_(place.shard->where(place.sample));
+  return info->size;
 }
 
 Result<std::string> SampleReader::read_member(uint64_t sample_id, std::string_view extension) {

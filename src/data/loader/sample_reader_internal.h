@@ -57,7 +57,7 @@ class SampleReader {
   Result<SampleRange> find(uint64_t sample_id);
   Status read_range(const SampleRange& of_shard, uint64_t begin, std::span<std::byte> out);
   Status take(const SampleRange& range, std::span<const std::byte> bytes, EncodedSample& out);
-  // The size that the picture's header says.
+  // The size that the index or, where that has none, the picture's header says.
   Result<images::Size> read_picture_size(uint64_t sample_id);
   // The member of that lower-case extension, verified. kCorrupt: it has none.
   Result<std::string> read_member(uint64_t sample_id, std::string_view extension);
@@ -67,6 +67,8 @@ class SampleReader {
 
  private:
   Result<SampleRange> find_once(uint64_t sample_id);
+  Result<images::Size> read_picture_size_of_whole(const DataSet::Place& place,
+                                                  std::vector<std::byte>& bytes);
   // Calls `read` until it ends well, or otherwise than for a store that is away.
   template <typename Read>
   auto patiently(const Read& read) -> decltype(read());
