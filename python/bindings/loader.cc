@@ -22,6 +22,7 @@ using loader::Batch;
 using loader::Loader;
 using loader::LoaderOptions;
 using loader::LoaderState;
+using loader::PixelAllocator;
 using loader::PixelBuffer;
 
 using Sources = std::vector<std::pair<double, std::vector<std::string>>>;  // weights and URLs
@@ -34,6 +35,18 @@ struct Opened {
   std::unique_ptr<Loader> loader;
 
   ~Opened() { stop.request(); }  // requests to a store that is away end at once
+
+  // Whoever lets go of it last waits for its threads, which may need the GIL for their memory.
+  static std::shared_ptr<Opened> create() {
+    return {new Opened, [](Opened* opened) {
+              if (PyGILState_Check() == 0) {
+                delete opened;
+                return;
+              }
+              const nb::gil_scoped_release release;
+              delete opened;
+            }};
+  }
 };
 
 Result<std::shared_ptr<Opened>> open_loader(const std::shared_ptr<Opened>& opened,
@@ -69,6 +82,40 @@ struct ImageMemory {
   }
 };
 
+// The Python object in whose memory a batch is; it is let go on any thread.
+struct PythonMemory {
+  PyObject* owner;
+  pid_t pid = ::getpid();
+
+  void operator()(std::byte*) const {
+    if (pid != ::getpid()) return;  // the parent's, whose GPU is not ours
+    const nb::gil_scoped_acquire acquire;
+    Py_DECREF(owner);
+  }
+};
+
+// `allocate(size_bytes)` gives (object, address of its memory). Copies of the result are made on
+// threads that do not hold the GIL.
+PixelAllocator allocator_of(nb::callable allocate) {
+  const std::shared_ptr<nb::callable> shared(new nb::callable(std::move(allocate)),
+                                             [](nb::callable* callable) {
+                                               const nb::gil_scoped_acquire acquire;
+                                               delete callable;
+                                             });
+  return [shared](size_t size_bytes) -> std::shared_ptr<std::byte> {
+    const nb::gil_scoped_acquire acquire;
+    try {
+      const auto [owner, address] =
+          nb::cast<std::pair<nb::object, uintptr_t>>((*shared)(size_bytes));
+      YARD_CHECK(address % PixelBuffer::kAlignment == 0);
+      return {reinterpret_cast<std::byte*>(address), PythonMemory{owner.inc_ref().ptr()}};
+    } catch (const std::exception& e) {
+      // The exception of Python must not outlive the GIL.
+      throw std::runtime_error(std::string("memory for a batch: ") + e.what());
+    }
+  };
+}
+
 template <typename Owner>
 nb::capsule capsule_of(std::unique_ptr<Owner> owner) {
   return {owner.release(), [](void* p) noexcept { delete static_cast<Owner*>(p); }};
@@ -92,7 +139,7 @@ class BoundLoader {
  public:
   BoundLoader(const LoaderOptions& options, const Sources& sources, uint64_t epoch, uint64_t batch)
       : options_(options) {
-    const auto opened = std::make_shared<Opened>();
+    const auto opened = Opened::create();
     const auto open = [opened, options, sources, start = LoaderState{epoch, batch}] {
       return open_loader(opened, options, sources, start);
     };
@@ -162,6 +209,9 @@ nb::object BoundLoader::images_of(const std::shared_ptr<Opened>& opened, Batch& 
   const bool is_planar = options_.render.layout == images::Layout::kPlanar;
   const std::array<size_t, 4> shape = is_planar ? std::array{count, size_t{3}, height, width}
                                                 : std::array{count, height, width, size_t{3}};
+  // Memory of an allocator is handed out as what the allocator made of it.
+  if (const auto* python = std::get_deleter<PythonMemory>(batch.images.memory()))
+    return nb::borrow(python->owner);
   auto memory = std::make_unique<ImageMemory>();
   memory->pixels = std::move(batch.images);
   memory->opened = opened;
@@ -204,6 +254,7 @@ nb::dict BoundLoader::next() {
     out["samples"] = samples_of(*opened, batch);
   } else {
     out["images"] = images_of(opened, batch);
+    out["image_size"] = std::pair(batch.image_size.width, batch.image_size.height);
     nb::list captions;
     for (const std::string& caption : batch.captions) captions.append(to_str(caption));
     out["captions"] = std::move(captions);
@@ -311,6 +362,10 @@ void bind_options(nb::module_& module) {
       .def_rw("read_ahead_bytes_max", &LoaderOptions::read_ahead_bytes_max)
       .def_rw("index_bytes_max", &LoaderOptions::index_bytes_max)
       .def_rw("cache_bytes_max", &LoaderOptions::cache_bytes_max)
+      .def("set_allocator",
+           [](LoaderOptions& o, nb::callable allocate) {
+             o.allocator = allocator_of(std::move(allocate));
+           })
       .def("set_store_patience",
            [](LoaderOptions& o, int64_t s) { o.store_patience = std::chrono::seconds(s); })
       .def("set_dct_scaling", [](LoaderOptions& o, bool on) { o.render.dct_scaling = on; })

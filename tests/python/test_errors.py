@@ -44,6 +44,16 @@ def test_every_code_has_its_class(code, builtin):
     assert type(again) is type(error) and str(again) == str(error)
 
 
+@pytest.mark.parametrize("argument, value", [
+    ("batch_size", 0), ("batch_size", 2.5), ("threads", 0), ("threads", 257), ("prefetch", 0), ("seed", -1),
+    ("read_ahead_bytes", -1), ("cache_bytes", "1GB"), ("index_bytes", None), ("store_patience_s", -5),
+    ("image", {"size": 32}),
+])
+def test_a_wrong_argument_is_told_by_its_name(shards, argument, value):
+    with pytest.raises(trainyard.InvalidArgument, match=argument):
+        ShardLoader(shards, **{"batch_size": 8, argument: value})
+
+
 def test_a_missing_shard_is_file_not_found(tmp_path):
     with pytest.raises(FileNotFoundError, match="none.tar"):
         read(tmp_path / "none.tar")

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy
 
+from . import pinned
+from .image import Image
+
 
 class Batch(dict):
     """A dict of:
@@ -20,7 +23,8 @@ class Batch(dict):
     epoch, batch        int: where in the stream this is; batch counts global batches in the epoch.
     first_sample_number int: of the global batch, counted over all epochs.
 
-    Keys can be read as attributes, too: batch.images. Arrays are torch tensors where torch is
+    All but `keys`, which every dict has of its own, can be read as attributes, too: batch.images,
+    batch["keys"]. Arrays are torch tensors where torch is
     imported (or output="torch"), else NumPy's.
     """
 
@@ -46,14 +50,19 @@ def use_torch(output: str) -> bool:
     return output == "torch" or (output == "auto" and "torch" in sys.modules)
 
 
-def of_native(native: dict[str, Any], dtype: str, output: str) -> Batch:
+def of_native(native: dict[str, Any], image: Image, output: str) -> Batch:
     batch = Batch(native)
+    width, height = batch.pop("image_size")
     batch["mask"] = native["mask"].view(numpy.bool_)
     if use_torch(output):
         import torch
 
         for name in ("images", "sample_ids", "mask"):
-            batch[name] = torch.from_numpy(batch[name])
-        if dtype == "bfloat16":
+            if isinstance(batch[name], numpy.ndarray):
+                batch[name] = torch.from_numpy(batch[name])
+        if batch["images"].dim() == 1:  # pinned
+            sides = (3, height, width) if image.layout == "NCHW" else (height, width, 3)
+            batch["images"] = pinned.as_images(batch["images"], (len(batch["mask"]), *sides), image.dtype)
+        elif image.dtype == "bfloat16":
             batch["images"] = batch["images"].view(torch.bfloat16)
     return batch

@@ -5,12 +5,7 @@ import dataclasses
 
 from .._native import LoaderOptions
 from ..errors import InvalidArgument
-
-
-def check_choice(what: str, value: str, known: tuple[str, ...]) -> None:
-    """InvalidArgument, with what is known, unless `value` is among it."""
-    if value not in known:
-        raise InvalidArgument(f"{what} '{value}' is none of {', '.join(known)}")
+from .checks import check_choice, whole_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +27,8 @@ class Image:
     dct_scaling decode a JPEG at 1/2, 1/4 or 1/8 as long as that is no smaller than needed: faster,
                 and off Pillow's result by what docs/pictures.md states.
     buckets     instead of `size`: (width, height) pairs. Each batch is of one of them, each picture
-                goes to the one whose aspect is nearest; headers of all pictures are read at the start.
+                goes to the one whose aspect is nearest. Sizes stand in the indexes of shards; where
+                they do not, the headers of all pictures are read at the start.
     """
 
     size: int = 256
@@ -49,6 +45,7 @@ class Image:
     aspect: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
+        whole_number("size", self.size, 1, 8192)
         check_choice("crop", self.crop, ("center", "random", "resized"))
         check_choice("dtype", self.dtype, ("uint8", "float32", "bfloat16"))
         check_choice("layout", self.layout, ("NCHW", "NHWC"))

@@ -6,8 +6,10 @@ from typing import Any
 
 from .. import _native
 from ..errors import InvalidArgument
+from . import pinned
 from .batch import Batch, of_native, use_torch
-from .image import Image, check_choice
+from .checks import check_choice, whole_number
+from .image import Image
 from .stream import Stream
 from .urls import Urls
 
@@ -49,6 +51,9 @@ class ShardLoader(Stream):
     cache_bytes  resized pictures kept in memory over epochs, at most; for small data sets.
     store_patience_s   a store that is away is asked again for so many seconds.
     output       "auto": torch tensors where torch is imported, else NumPy arrays; "torch", "numpy".
+    pin_memory   True: images are decoded into memory that the GPU reads by itself, so that
+                 batch.to("cuda", non_blocking=True) goes on behind the program's back. Needs torch
+                 with a GPU. Not in workers of a DataLoader, which has a pin_memory of its own.
 
     Works as it is in `for`, in Lightning's Trainer.fit(), in Accelerator.prepare(), and as the
     dataset of torch.utils.data.DataLoader(loader, batch_size=None), with workers too. One iteration
@@ -85,6 +90,7 @@ class ShardLoader(Stream):
         cache_bytes: int = 0,
         store_patience_s: int = 300,
         output: str = "auto",
+        pin_memory: bool = False,
     ) -> None:
         check_choice("mode", mode, ("global", "independent"))
         check_choice("ends", ends, ("drop", "pad", "wrap"))
@@ -92,20 +98,27 @@ class ShardLoader(Stream):
         check_choice("output", output, ("auto", "torch", "numpy"))
         if quarantine is not None and on_bad != "skip":
             raise InvalidArgument('quarantine goes with on_bad="skip"')
+        if image is not None and not isinstance(image, Image):
+            raise InvalidArgument(f"image is {type(image).__name__}, not trainyard.data.Image")
         self._image = image or Image()
         self._captions = captions
         self._image_members = image_members
         self._ends = ends
         self._on_bad = on_bad
         self._quarantine = os.fspath(quarantine) if quarantine is not None else ""
-        self._prefetch = prefetch
-        self._read_ahead_bytes = read_ahead_bytes
-        self._index_bytes = index_bytes
-        self._cache_bytes = cache_bytes
-        self._store_patience_s = store_patience_s
+        self._prefetch = whole_number("prefetch", prefetch, 1, 1024)
+        self._read_ahead_bytes = whole_number("read_ahead_bytes", read_ahead_bytes, 0)
+        self._index_bytes = whole_number("index_bytes", index_bytes, 0)
+        self._cache_bytes = whole_number("cache_bytes", cache_bytes, 0)
+        self._store_patience_s = whole_number("store_patience_s", store_patience_s, 0)
         self._output = output
+        self._pin_memory = pin_memory
         if self._image.dtype == "bfloat16" and not use_torch(output):
             raise InvalidArgument("NumPy has no bfloat16: import torch, or take float32")
+        if pin_memory:
+            if output == "numpy":
+                raise InvalidArgument('pin_memory=True gives tensors, not output="numpy"')
+            pinned.check()
         super().__init__(
             urls,
             batch_size=batch_size,
@@ -133,6 +146,10 @@ class ShardLoader(Stream):
         options.index_bytes_max = self._index_bytes
         options.cache_bytes_max = self._cache_bytes
         options.set_store_patience(self._store_patience_s)
+        if self._pin_memory and self._worker is not None:
+            raise InvalidArgument("pin_memory=True: not in a worker process; give it to the DataLoader instead")
+        if self._pin_memory:
+            options.set_allocator(pinned.allocate)
 
     def _has_buckets(self) -> bool:
         return bool(self._image.buckets)
@@ -142,7 +159,7 @@ class ShardLoader(Stream):
         return {**super()._identity(), "buckets": [list(size) for size in self._image.buckets]}
 
     def _finish(self, native: dict[str, Any]) -> Batch:
-        return of_native(native, self._image.dtype, self._output)
+        return of_native(native, self._image, self._output)
 
     @property
     def batch_size(self) -> int:

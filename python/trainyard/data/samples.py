@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _native
 from ..errors import InvalidArgument
-from .image import check_choice
+from .checks import check_choice, whole_number
 from .stream import Iteration, Stream
 from .urls import Urls
 
@@ -33,8 +33,8 @@ class SampleStream(Stream):
             raise InvalidArgument('quarantine goes with on_bad="skip"')
         self._on_bad = on_bad
         self._quarantine = os.fspath(quarantine) if quarantine is not None else ""
-        self._read_ahead_bytes = read_ahead_bytes
-        self._store_patience_s = store_patience_s
+        self._read_ahead_bytes = whole_number("read_ahead_bytes", read_ahead_bytes, 0)
+        self._store_patience_s = whole_number("store_patience_s", store_patience_s, 0)
         self._given: tuple[int, int, int] | None = None  # epoch, batch and how many of its samples
         self._skip_count = 0
         super().__init__(urls, batch_size=_SAMPLES_PER_BATCH, global_batch_size=None, **common)

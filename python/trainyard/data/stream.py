@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from .. import _native
 from ..errors import InvalidArgument
 from . import world
+from .checks import whole_number
 from .urls import Urls, sources
 
 STATE_VERSION = 1
@@ -67,6 +68,10 @@ def _names_digest(groups: list[tuple[float, list[str]]]) -> str:
     return digest.hexdigest()[:16]
 
 
+def _batch_size(what: str, value: int | None) -> int | None:
+    return None if value is None else whole_number(what, value, 1)
+
+
 class Stream:
     """Not for direct use."""
 
@@ -91,21 +96,19 @@ class Stream:
     ) -> None:
         if (batch_size is None) == (global_batch_size is None):
             raise InvalidArgument("give one of batch_size and global_batch_size")
-        if not 0 <= seed < 2**64:
-            raise InvalidArgument(f"seed {seed} is not in 0..2^64-1")
         if (rank is None) != (world_size is None):
             raise InvalidArgument("rank and world_size go together: give both or none")
         self._sources = sources(urls)
         self._names = _names_digest(self._sources)
-        self._batch_size = batch_size
-        self._global_batch_size = global_batch_size
+        self._batch_size = _batch_size("batch_size", batch_size)
+        self._global_batch_size = _batch_size("global_batch_size", global_batch_size)
         self._rank = rank
         self._world_size = world_size
-        self._seed = seed
+        self._seed = whole_number("seed", seed, 0, 2**64 - 1)
         self._shuffle = shuffle
         self._mode = mode
         self._repeat = repeat
-        self._threads = threads
+        self._threads = whole_number("threads", threads, 1, 256) if threads is not None else None
         self._filter = filter
         self._metadata = metadata
         self._next = Position(0, 0)
