@@ -46,7 +46,7 @@ class MismatchTest : public ::testing::TestWithParam<Hosts> {
                        const std::function<std::unique_ptr<Work>(Group&)>& odd_one,
                        std::string_view named, std::string_view also_named) {
     on_ranks(options_for(GetParam()), [&](Group& group) {
-      ASSERT_TRUE(group.barrier()->wait());
+      (void)group.barrier()->wait();  // may see the end of the group already
       const bool is_odd = group.rank() + 1 == group.size();
       auto work = is_odd ? odd_one(group) : usual(group);
       auto later = group.barrier();

@@ -95,7 +95,7 @@ class ConnectedGroup : public Group {
         local_(parts_.topology, *parts_.team),
         messages_(std::move(parts_.messages)),
         flight_(std::make_shared<FlightRecorder>()),
-        spanning_(parts_.topology, *parts_.team, parts_.ring.get(), *messages_, local_),
+        spanning_(parts_.topology, *parts_.team, parts_.rail.get(), *messages_, local_),
         queue_(std::make_shared<OperationQueue>(
             [this](Operation& operation) { return run(operation); })) {}
 

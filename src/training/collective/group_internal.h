@@ -66,8 +66,10 @@ struct Connected {
   TeamPlace place;
   TeamSockets team_sockets;
   std::unique_ptr<Team> team;
-  std::unique_ptr<Ring> ring;  // with several hosts: of the ranks at our place in them, if complete
-  std::string own_address;     // where the others reach us
+  // With several hosts, if all of them have a rank at our place.
+  std::unique_ptr<Links> links;
+  std::unique_ptr<HostAlgorithms> rail;
+  std::string own_address;  // where the others reach us
   std::unique_ptr<PointToPoint> messages;
 };
 

@@ -11,8 +11,8 @@
 #include "collective/call_internal.h"
 #include "collective/failure_internal.h"
 #include "collective/flight_recorder_internal.h"
+#include "collective/host_algorithms_internal.h"
 #include "collective/point_to_point_internal.h"
-#include "collective/ring_internal.h"
 #include "collective/share_plan_internal.h"
 #include "collective/shared_memory_internal.h"
 #include "collective/team_internal.h"
@@ -69,7 +69,7 @@ struct Topology {
   std::vector<std::vector<int>> hosts;  // ranks of each, ascending; hosts by ascending leader
   size_t host_index = 0;                // ours
   size_t host_of(int rank) const;
-  // Places that every host has: so many rings carry data between hosts.
+  // Places that every host has: the ranks there carry data between hosts, a share each.
   size_t rail_count() const;
 };
 
@@ -86,6 +86,11 @@ class LocalOperations {
 
   // Barrier, then kInvalidArgument when the ranks call different operations.
   Status begin(const Operation& operation);
+  // After begin(): every rank's `in` lies in the same shared memory.
+  bool shares_ins(const Operation& operation) const { return all_shared(operation, Side::kIn); }
+  const std::byte* in_of(const Operation& operation, size_t peer) const {
+    return peer_bytes(operation, Side::kIn, peer);
+  }
   Status run(Operation& operation);
 
   // For the kinds that exchange(). Before begin(): says what this rank gives to whom.
@@ -128,29 +133,33 @@ class LocalOperations {
 // other teams. Chunk by chunk.
 class SpanningOperations {
  public:
-  SpanningOperations(const Topology& topology, Team& team, Ring* ring, PointToPoint& messages,
-                     LocalOperations& local)
-      : topology_(topology), team_(team), ring_(ring), messages_(messages), local_(local) {}
+  SpanningOperations(const Topology& topology, Team& team, HostAlgorithms* rail,
+                     PointToPoint& messages, LocalOperations& local)
+      : topology_(topology), team_(team), rail_(rail), messages_(messages), local_(local) {}
   Status run(Operation& operation);
 
  private:
   // The elements [begin, begin + count) of the reduction of all ranks' `in` come to stand in the
   // team's result area, wide and not yet divided.
   Status reduce_chunk(const Operation& operation, size_t begin, size_t count);
+  // All of it in one chunk, through the small slots.
+  Status reduce_small(const Operation& operation);
+  // Brings [begin, begin + count) of the reduction to our `out`, as far as we want it.
+  void take_result(const Operation& operation, size_t begin, size_t count);
   Status reduce(Operation& operation);
   Status all_gather(Operation& operation);
   Status broadcast(Operation& operation);
   Status exchange(Operation& operation);
   Status start(const Operation& operation);
-  // Runs `step` on the ranks of the rings, between two barriers.
+  // Runs `step` on the ranks with a rail, between two barriers.
   template <typename Step>
   Status on_rails(const Operation& operation, Step step);
-  // Our ring's part of `count` elements or bytes.
+  // Our rail's part of `count` elements or bytes.
   Share rail_share(size_t count, size_t block) const;
 
   const Topology& topology_;
   Team& team_;
-  Ring* ring_;  // null beyond the first rail_count() ranks of a host
+  HostAlgorithms* rail_;  // null beyond the first rail_count() ranks of a host
   PointToPoint& messages_;
   LocalOperations& local_;
 };

@@ -120,7 +120,6 @@ TEST_P(PointToPointTest, WhatWasSentArrivesAlthoughTheSenderHasLeft) {
 TEST_P(PointToPointTest, AReceiveOfAnotherSizeIsAnErrorThatNamesBoth) {
   for (const size_t count : {size_t{100}, size_t{100'000}}) {
     run([&](Group& group) {
-      ASSERT_TRUE(group.barrier()->wait());
       std::vector<int32_t> data(count + (group.rank() == 1 ? 1 : 0));
       if (group.rank() == 0) (void)group.send(bytes_of(data), 1, 3)->wait();
       const bool received = group.rank() == 1 && group.receive(bytes_of(data), 0, 3)->wait();

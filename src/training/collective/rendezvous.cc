@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/ids.h"
+#include "base/log.h"
 #include "collective/group_internal.h"
 #include "collective/membership_internal.h"
 
@@ -81,19 +82,18 @@ Status make_team(Connected& parts, Membership& membership, const Patience& patie
   return Ok{};
 }
 
-Status make_ring(Connected& parts, Membership& membership, const Patience& patience) {
+Status make_links(Connected& parts, Membership& membership, const Patience& patience) {
   if (parts.place.index >= parts.topology.rail_count() || parts.place.alone) return Ok{};
-  RingPlace place;
+  LinksPlace place;
   for (const auto& ranks : parts.topology.hosts) place.ranks.push_back(ranks[parts.place.index]);
   place.index = parts.topology.host_index;
-  const auto next = static_cast<size_t>(place.ranks[(place.index + 1) % place.size()]);
-  const RingDoor door{.listener = membership.doors.data.get(),
-                      .next_address = membership.welcome.doors[next].address,
-                      .next_port = membership.welcome.doors[next].port,
-                      .session = membership.welcome.session};
-  YARD_ASSIGN(RingSockets sockets, connect_ring(place, door, patience));
-  parts.ring = std::make_unique<Ring>(std::move(place), std::move(sockets), *parts.failure,
-                                      parts.options.operation_timeout);
+  const LinksDoor door{.listener = membership.doors.data.get(),
+                       .doors = &membership.welcome.doors,
+                       .session = membership.welcome.session};
+  YARD_ASSIGN(parts.links, connect_links(place, door, *parts.failure,
+                                         parts.options.operation_timeout, patience));
+  parts.rail = std::make_unique<HostAlgorithms>(*parts.links, parts.options.between_hosts,
+                                                parts.options.f32_between_hosts);
   return Ok{};
 }
 
@@ -129,9 +129,13 @@ void make_messages(Connected& parts, Membership membership) {
 
 Status connect_parts(Connected& parts, Membership& membership, const Patience& patience) {
   YARD_TRY(make_team(parts, membership, patience));
-  YARD_TRY(make_ring(parts, membership, patience));
+  YARD_TRY(make_links(parts, membership, patience));
   watch_processes(parts);
   YARD_TRY(parts.control->all_ready(patience));
+  if (parts.rail) {
+    YARD_TRY(parts.rail->measure());
+    if (parts.topology.rank == 0) log_info("collective: {}", parts.rail->describe_choice());
+  }
   make_messages(parts, std::move(membership));
   return Ok{};
 }

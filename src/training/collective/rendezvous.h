@@ -13,6 +13,11 @@
 
 namespace yard::collective {
 
+// How buffers are reduced between hosts: see collective/host_algorithms_internal.h.
+enum class BetweenHosts : uint8_t { kAuto, kRing, kDoubling, kHalvingDoubling };
+// How f32 values that are summed or averaged travel between hosts.
+enum class WireForm : uint8_t { kExact, kBF16 };
+
 struct RendezvousOptions {
   int rank = 0;        // RANK
   int world_size = 1;  // WORLD_SIZE, at most 4096
@@ -29,6 +34,11 @@ struct RendezvousOptions {
   std::chrono::milliseconds connect_timeout{60'000};
   // An operation for which a *living* peer lets us wait longer than this is an Error.
   std::chrono::milliseconds operation_timeout{600'000};
+  // The same on all ranks. kAuto: by the size and the latency and bandwidth measured at the start.
+  BetweenHosts between_hosts = BetweenHosts::kAuto;
+  // Likewise. kBF16 halves the bytes and rounds: a relative error of up to 2^-9 for each of the
+  // log2(hosts) to hosts - 1 times that a partial sum travels.
+  WireForm f32_between_hosts = WireForm::kExact;
   // Ranks with the same identity share memory. Empty: the machine's boot id and IPC namespace.
   // Tests give different ones to have "hosts" on one machine.
   std::string host_identity;

@@ -35,17 +35,25 @@ Share SpanningOperations::rail_share(size_t count, size_t block) const {
 template <typename Step>
 Status SpanningOperations::on_rails(const Operation& operation, Step step) {
   YARD_TRY(team_.barrier(operation.call));
-  if (ring_ != nullptr) YARD_TRY(step(*ring_));
+  if (rail_ != nullptr) YARD_TRY(step(*rail_));
   return team_.barrier(operation.call);
 }
 
-// All ranks of all hosts have come, with the same call.
+// Where data goes between all hosts anyway it carries the call; else they have to say so first.
 Status SpanningOperations::start(const Operation& operation) {
-  team_.record(team_.index(), operation.call.sequence) = operation.call;
+  const CallRecord& call = operation.call;
+  team_.record(team_.index(), call.sequence) = call;
   if (!operation.ins.empty()) local_.announce_sizes(operation);
+  const bool is_reduction =
+      call.kind == CallKind::kAllReduce || call.kind == CallKind::kReduceScatter;
+  const bool is_small = operation.in.size() <= kSmallSlotBytes;
+  if (is_small && (is_reduction || call.kind == CallKind::kReduce))
+    copy_bytes(team_.small_slot(team_.index(), call.sequence), operation.in.data(),
+               operation.in.size());
   YARD_TRY(local_.begin(operation));
-  if (team_.leads()) YARD_TRY(ring_->agree(operation.call));
-  return team_.barrier(operation.call);
+  if ((is_reduction || call.kind == CallKind::kAllGather) && !operation.in.empty()) return Ok{};
+  if (team_.leads()) YARD_TRY(rail_->agree(call));
+  return team_.barrier(call);
 }
 
 Status SpanningOperations::run(Operation& operation) {
@@ -78,50 +86,80 @@ Status SpanningOperations::reduce_chunk(const Operation& operation, size_t begin
   const CallRecord& call = operation.call;
   const size_t element_bytes = size_bytes_of(call.dtype);
   const size_t wide_bytes = size_bytes_of(wide_of(call.dtype));
-  copy_bytes(team_.stage(team_.index()), operation.in.data() + begin * element_bytes,
-             count * element_bytes);
-  YARD_TRY(team_.barrier(call));
+  const bool is_in_place = local_.shares_ins(operation);
+  if (!is_in_place) {
+    copy_bytes(team_.stage(team_.index()), operation.in.data() + begin * element_bytes,
+               count * element_bytes);
+  }
+  // The one before may still be read, else they have just begun.
+  if (!is_in_place || begin > 0) YARD_TRY(team_.barrier(call));
   const Share own = share_of(count, team_.size(), team_.index(), kLineBytes / element_bytes);
   std::vector<const std::byte*> srcs;
   for (size_t peer = 0; peer < team_.size(); ++peer)
-    srcs.push_back(team_.stage(peer) + own.begin_index * element_bytes);
+    srcs.push_back(
+        (is_in_place ? local_.in_of(operation, peer) + begin * element_bytes : team_.stage(peer)) +
+        own.begin_index * element_bytes);
   const std::array<std::byte*, 1> dsts{team_.result() + own.begin_index * wide_bytes};
   collective::reduce({.dtype = call.dtype, .op = call.op, .to = Form::kWide}, dsts, srcs,
                      own.count);
-  return on_rails(operation, [&](Ring& ring) {
+  return on_rails(operation, [&](HostAlgorithms& rail) {
     const Share ours = rail_share(count, kLineBytes / wide_bytes);
-    return ring.all_reduce(call, team_.result() + ours.begin_index * wide_bytes, ours.count);
+    return rail.all_reduce(call, team_.result() + ours.begin_index * wide_bytes, ours.count);
   });
 }
 
-// all_reduce wants every chunk back, reduce_scatter what overlaps its own share of the elements,
-// reduce nothing but on the root.
-Status SpanningOperations::reduce(Operation& operation) {
+Status SpanningOperations::reduce_small(const Operation& operation) {
+  const CallRecord& call = operation.call;
+  const size_t count = operation.in.size() / size_bytes_of(call.dtype);
+  if (team_.leads()) {
+    std::vector<const std::byte*> srcs;
+    for (size_t peer = 0; peer < team_.size(); ++peer)
+      srcs.push_back(team_.small_slot(peer, call.sequence));
+    // Nobody reads an older result any more: all have begun this operation.
+    const std::array<std::byte*, 1> dsts{team_.result()};
+    collective::reduce({.dtype = call.dtype, .op = call.op, .to = Form::kWide}, dsts, srcs, count);
+    YARD_TRY(rail_->all_reduce(call, team_.result(), count));
+  }
+  YARD_TRY(team_.barrier(call));
+  take_result(operation, 0, count);
+  return Ok{};
+}
+
+// all_reduce wants every element back, reduce_scatter its own share, reduce nothing but on the
+// root.
+void SpanningOperations::take_result(const Operation& operation, size_t begin, size_t count) {
   const CallRecord& call = operation.call;
   const size_t element_bytes = size_bytes_of(call.dtype);
   const size_t wide_bytes = size_bytes_of(wide_of(call.dtype));
-  const size_t element_count = operation.in.size() / element_bytes;
   const size_t wanted_count = operation.out.size() / element_bytes;
   const size_t wanted_begin = call.kind == CallKind::kReduceScatter
                                   ? wanted_count * static_cast<size_t>(topology_.rank)
                                   : 0;
-  const size_t chunk_count_max =
-      std::min(kStageBytes / element_bytes, team_.result_bytes() / wide_bytes);
+  const Share wanted = overlap_of(begin, count, wanted_begin, wanted_count);
+  if (wanted.count == 0) return;
+  const std::array<std::byte*, 1> dsts{operation.out.data() +
+                                       (wanted.begin_index - wanted_begin) * element_bytes};
+  const std::array<const std::byte*, 1> srcs{team_.result() +
+                                             (wanted.begin_index - begin) * wide_bytes};
   const size_t divisor =
       call.op == ReduceOp::kAverage ? static_cast<size_t>(topology_.size) : size_t{1};
+  collective::reduce(
+      {.dtype = call.dtype, .op = ReduceOp::kSum, .from = Form::kWide, .divisor = divisor}, dsts,
+      srcs, wanted.count);
+}
+
+Status SpanningOperations::reduce(Operation& operation) {
+  if (operation.in.size() <= kSmallSlotBytes) return reduce_small(operation);
+  const size_t element_bytes = size_bytes_of(operation.call.dtype);
+  const size_t wide_bytes = size_bytes_of(wide_of(operation.call.dtype));
+  const size_t element_count = operation.in.size() / element_bytes;
+  const size_t chunk_count_max =
+      std::min(kStageBytes / element_bytes, team_.result_bytes() / wide_bytes);
   for (size_t begin = 0; begin < element_count; begin += chunk_count_max) {
     const size_t count = std::min(chunk_count_max, element_count - begin);
     YARD_TRY(reduce_chunk(operation, begin, count));
-    const Share wanted = overlap_of(begin, count, wanted_begin, wanted_count);
-    if (wanted.count == 0) continue;
-    const std::array<std::byte*, 1> dsts{operation.out.data() +
-                                         (wanted.begin_index - wanted_begin) * element_bytes};
-    const std::array<const std::byte*, 1> srcs{team_.result() +
-                                               (wanted.begin_index - begin) * wide_bytes};
     // The next chunk's result is written after a barrier that we have not reached yet.
-    collective::reduce(
-        {.dtype = call.dtype, .op = ReduceOp::kSum, .from = Form::kWide, .divisor = divisor}, dsts,
-        srcs, wanted.count);
+    take_result(operation, begin, count);
   }
   return Ok{};
 }
@@ -144,13 +182,13 @@ Status SpanningOperations::all_gather(Operation& operation) {
     }
     copy_bytes(blocks[topology_.host_index].data() + team_.index() * count,
                operation.in.data() + begin, count);
-    YARD_TRY(on_rails(operation, [&](Ring& ring) {
+    YARD_TRY(on_rails(operation, [&](HostAlgorithms& rail) {
       std::vector<std::span<std::byte>> ours;
       for (const auto block : blocks) {
         const Share share = rail_share(block.size(), kLineBytes);
         ours.push_back(block.subspan(share.begin_index, share.count));
       }
-      return ring.all_gather(call, ours);
+      return rail.all_gather(call, ours);
     }));
     for (size_t host = 0; host < blocks.size(); ++host)
       for (size_t i = 0; i < topology_.hosts[host].size(); ++i)
@@ -173,9 +211,9 @@ Status SpanningOperations::broadcast(Operation& operation) {
     const size_t count = std::min(room_bytes, size_bytes - begin);
     std::byte* const result = team_.result() + half * room_bytes;
     if (is_root) copy_bytes(result, operation.out.data() + begin, count);
-    YARD_TRY(on_rails(operation, [&](Ring& ring) {
+    YARD_TRY(on_rails(operation, [&](HostAlgorithms& rail) {
       const Share ours = rail_share(count, kLineBytes);
-      return ring.broadcast(call, std::span(result + ours.begin_index, ours.count), root_host);
+      return rail.broadcast(call, std::span(result + ours.begin_index, ours.count), root_host);
     }));
     if (!is_root) copy_bytes(operation.out.data() + begin, result, count);
   }

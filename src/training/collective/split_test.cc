@@ -68,6 +68,7 @@ TEST(SplitTest, ADeadPartLeavesTheWholeAlive) {
   on_ranks(options_for(one_host(2)), [](Group& group) {
     auto part = group.split(0, 0);
     ASSERT_TRUE(part);
+    ASSERT_TRUE(group.barrier()->wait());  // both have their part
     if (group.rank() == 0) (*part)->abort("tried");
     while ((*part)->barrier()->wait()) {
     }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <optional>
 #include <thread>
 
@@ -50,11 +51,15 @@ std::vector<Result<std::unique_ptr<Group>>> connect_all(
 
 void on_ranks(const std::vector<RendezvousOptions>& options,
               const std::function<void(Group&)>& body) {
+  // A rank whose body fails at once must not disturb another that still connects.
+  std::latch all_connected(static_cast<std::ptrdiff_t>(options.size()));
   std::vector<std::jthread> threads;
   for (const RendezvousOptions& each : options) {
     threads.emplace_back([&] {
       auto group = connect(each, StopToken());
+      all_connected.count_down();
       ASSERT_TRUE(group) << group.error().message;
+      all_connected.wait();
       body(**group);
     });
   }
