@@ -1,6 +1,7 @@
 #include "net/http_server.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -11,6 +12,7 @@
 #include <unordered_set>
 
 #include "base/log.h"
+#include "base/open_files.h"
 #include "net/io_thread_internal.h"
 #include "net/listen_socket_internal.h"
 #include "net/worker_pool_internal.h"
@@ -30,6 +32,24 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 size_t worker_count(const ServerOptions& options) {
   if (options.worker_count_max > 0) return static_cast<size_t>(options.worker_count_max);
   return std::max<size_t>(64, size_t{4} * std::thread::hardware_concurrency());
+}
+
+// Besides connections and what workers open: the libraries' own, listeners, events, log.
+constexpr size_t kFilesKept = 64;
+constexpr size_t kConnectionsMin = 16;  // a server that takes fewer serves nobody
+
+Result<size_t> connections_that_fit(const ServerOptions& options) {
+  const size_t kept =
+      kFilesKept + kRefusedConnectionsMax + worker_count(options) * options.files_per_worker;
+  const size_t files = open_files_max();
+  const size_t needed = std::min(options.connections_max, kConnectionsMin) + kept;
+  if (files < needed)
+    return Error{Code::kExhausted, fmt::format("this process may open {} files only, and a server "
+                                               "needs {}: raise 'ulimit -n'",
+                                               files, needed)};
+  if (files - kept < options.connections_max)
+    log_warning("at most {} connections: this process may open {} files only", files - kept, files);
+  return std::min(options.connections_max, files - kept);
 }
 
 // The peer sees a reset, which no client takes for the end of a response.
@@ -80,6 +100,7 @@ class HttpServer::Impl {
   Status start();
   void stop(std::chrono::milliseconds grace);
   uint16_t port() const { return port_; }
+  size_t connections_max() const { return connections_max_; }
   std::string url() const;
 
  private:
@@ -102,6 +123,7 @@ class HttpServer::Impl {
   Registry registry_;
   SslContextPointer tls_;
   uint16_t port_ = 0;
+  size_t connections_max_ = 0;
   WorkerPool workers_;
   std::vector<std::unique_ptr<IoThread>> io_threads_;
   std::vector<std::unique_ptr<Listener>> listeners_;  // used on the first io thread
@@ -112,6 +134,7 @@ class HttpServer::Impl {
 
 Status HttpServer::Impl::start() {
   const ServerOptions& options = context_.options;
+  YARD_ASSIGN(connections_max_, connections_that_fit(options));
   if (!options.tls_certificate_path.empty() || !options.tls_key_path.empty()) {
     YARD_ASSIGN(tls_, make_server_tls_context(options.tls_certificate_path, options.tls_key_path));
   }
@@ -170,7 +193,7 @@ void HttpServer::Impl::welcome(UniqueFd fd, const sockaddr_storage& address) {
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const size_t open_count = registry_.size();
-  const size_t open_count_max = context_.options.connections_max;
+  const size_t open_count_max = connections_max_;
   if (context_.metrics.connections != nullptr) context_.metrics.connections->add(1);
   if (open_count >= open_count_max && context_.metrics.refused_connections != nullptr)
     context_.metrics.refused_connections->add(1);
@@ -249,6 +272,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const ServerOptions& optio
 
 uint16_t HttpServer::port() const {
   return impl_->port();
+}
+size_t HttpServer::connections_max() const {
+  return impl_->connections_max();
 }
 std::string HttpServer::url() const {
   return impl_->url();

@@ -140,8 +140,11 @@ struct ServerOptions {
   // to come.
   uint64_t drain_bytes_max = 256 << 10;
 
-  // Open connections; further ones are answered 503 and closed.
+  // Open connections; further ones are answered 503 and closed. Fewer where the process may not
+  // open so many files (base/open_files.h) besides those that its workers need.
   size_t connections_max = 8192;
+  // That a handler has open at once.
+  size_t files_per_worker = 4;
 
   // Time to send a whole head, from its first byte (the first: from the connection).
   std::chrono::milliseconds header_timeout{10'000};
@@ -162,13 +165,15 @@ struct ServerOptions {
 // Thread-safe. The destructor is stop() with no grace.
 class HttpServer {
  public:
-  // kUnavailable: the port is taken; kInvalidArgument: no such host, or the TLS files do not fit.
+  // kUnavailable: the port is taken; kInvalidArgument: no such host, or the TLS files do not fit;
+  // kExhausted: the process may open too few files.
   static Result<std::unique_ptr<HttpServer>> start(const ServerOptions& options,
                                                    HttpHandler handler);
   ~HttpServer();
 
   uint16_t port() const;
-  std::string url() const;  // "http://127.0.0.1:40123", host as given in the options
+  size_t connections_max() const;  // that hold, see ServerOptions
+  std::string url() const;         // "http://127.0.0.1:40123", host as given in the options
 
   // Accepts no more, closes idle connections, lets running requests end within `grace`, then breaks
   // them; returns when every thread has ended. A handler that never returns is waited for.
