@@ -23,14 +23,18 @@ struct Context {
   std::function<Status()> action;
 };
 
+// One line on the standard error: "yard: ...", or as JSON for who asked for JSON.
+void tell_error(const Error& error, bool as_json);
+
 void add_storage_read_commands(CLI::App& app, Context& context);  // yard ls|cat|sha256|rm
 void add_storage_copy_commands(CLI::App& app, Context& context);  // yard cp|sync
 void add_completion_command(CLI::App& app, Context& context);     // yard completion bash|zsh
 void add_mount_commands(CLI::App& app, Context& context);         // yard mount|unmount
 void add_shards_commands(CLI::App& app, Context& context);        // yard shards ...
 void add_prep_commands(CLI::App& app, Context& context);          // yard prep ...
-void add_job_commands(CLI::App& app, Context& context);    // yard run|jobs|logs|describe|stop
-void add_s3_commands(CLI::App& app, Context& context);     // yard s3 serve|env
-void add_report_command(CLI::App& app, Context& context);  // yard report
+void add_job_commands(CLI::App& app, Context& context);          // yard run|jobs|logs|describe|stop
+void add_s3_commands(CLI::App& app, Context& context);           // yard s3 serve|env|uploads
+void add_s3_uploads_command(CLI::App& group, Context& context);  // of `yard s3`
+void add_report_command(CLI::App& app, Context& context);        // yard report
 
 }  // namespace yard::app

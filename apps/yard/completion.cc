@@ -8,13 +8,20 @@
 namespace yard::app {
 namespace {
 
+// Commands for our own use, and options for tests, are in no group.
+bool is_shown(const CLI::App& command) {
+  return !command.get_name().empty() && !command.get_group().empty();
+}
+
 // "ls cp ..." and "--json --endpoint ..." of one command.
 std::string words_of(const CLI::App& command) {
   std::string words;
   for (const CLI::App* child : command.get_subcommands({}))
-    if (!child->get_name().empty()) words += child->get_name() + " ";
-  for (const CLI::Option* option : command.get_options())
+    if (is_shown(*child)) words += child->get_name() + " ";
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_group().empty()) continue;
     for (const std::string& name : option->get_lnames()) words += "--" + name + " ";
+  }
   if (!words.empty()) words.pop_back();
   return words;
 }
@@ -23,7 +30,7 @@ std::string words_of(const CLI::App& command) {
 void append_cases(const CLI::App& command, const std::string& path, std::string& cases) {
   cases += fmt::format("    \"{}\") words=\"{}\" ;;\n", path, words_of(command));
   for (const CLI::App* child : command.get_subcommands({}))
-    if (!child->get_name().empty())
+    if (is_shown(*child))
       append_cases(*child, path.empty() ? child->get_name() : path + " " + child->get_name(),
                    cases);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 #include <vector>
 
 #include "base/exit_code.h"
@@ -32,12 +33,22 @@ yard::Status check_command(const CLI::App& app, std::string_view name) {
                                  yard::suggestion(name, {known.begin(), known.end()}))};
 }
 
-int fail(const yard::Error& error) {
-  std::fprintf(stderr, "yard: %s\n", error.message.c_str());
+// Also for a command line that cannot be parsed. What stands behind "--" is another program's.
+bool wants_json(std::span<char* const> arguments) {
+  for (const std::string_view argument : arguments) {
+    if (argument == "--") return false;
+    if (argument == "--json") return true;
+  }
+  return false;
+}
+
+int fail(const yard::Error& error, bool as_json) {
+  yard::app::tell_error(error, as_json);
   return yard::exit_code_of(error.code);
 }
 
 int run(int argc, char** argv) {
+  const bool as_json = wants_json({argv, size_t(argc)});
   yard::app::Context context;
   context.env = yard::environment();
   context.yard_home = default_home(context.env);
@@ -58,16 +69,19 @@ int run(int argc, char** argv) {
   yard::app::add_report_command(app, context);
   yard::app::add_completion_command(app, context);
   if (argc > 1)
-    if (const yard::Status known = check_command(app, argv[1]); !known) return fail(known.error());
+    if (const yard::Status known = check_command(app, argv[1]); !known)
+      return fail(known.error(), as_json);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (as_json && error.get_exit_code() != 0)
+      return fail({yard::Code::kInvalidArgument, error.what()}, as_json);
     const int code = app.exit(error);
     return code == 0 ? 0 : yard::exit_code_of(yard::Code::kInvalidArgument);
   }
   if (!context.action) return 0;
   const yard::Status status = context.action();
-  return status ? 0 : fail(status.error());
+  return status ? 0 : fail(status.error(), as_json);
 }
 
 }  // namespace

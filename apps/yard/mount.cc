@@ -13,6 +13,7 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/open_files.h"
 #include "base/units.h"
 #include "mount/mount_point.h"
 #include "store_options.h"
@@ -162,6 +163,7 @@ Status serve_in_background(const MountCommand& command, const Context& context,
 }
 
 Status run_mount(const MountCommand& command, const Context& context) {
+  raise_open_files_max();
   const auto ready = [&] {
     fmt::print("mounted {} at {}; {}\n", command.url, command.directory,
                command.background ? fmt::format("'yard unmount {}' ends it", command.directory)

@@ -1,5 +1,8 @@
-// yard s3: a folder served as an S3 endpoint.
+// yard s3 serve, env: a folder served as an S3 endpoint.
 #include <fmt/format.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -8,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/open_files.h"
 #include "commands.h"
 #include "gateway/credentials.h"
 #include "gateway/gateway.h"
@@ -18,7 +22,9 @@ namespace {
 
 constexpr std::chrono::seconds kStopGrace{10};
 constexpr std::chrono::seconds kStartWait{10};  // of `env` for a `serve` that was started before it
+constexpr std::chrono::seconds kRestartWait{5};  // where one has served before
 constexpr std::chrono::milliseconds kStartPoll{20};
+constexpr std::chrono::milliseconds kConnectWait{1000};
 
 struct ServeOptions {
   std::string folder;
@@ -62,6 +68,7 @@ Status write_endpoint(const std::string& folder, const std::string& url,
 }
 
 Status run_serve(ServeOptions options, const Context& context) {
+  raise_open_files_max();
   options.folder = std::filesystem::absolute(options.folder).lexically_normal().string();
   YARD_ASSIGN(const HostPort listen, parse_listen(options.listen));
   const std::string own_folder = options.folder + "/.yard";
@@ -100,17 +107,52 @@ std::string shell_quoted(std::string_view text) {
   return quoted + "'";
 }
 
-// In "yard s3 serve DIR & eval "$(yard s3 env DIR)"" the first has not said yet where it listens.
+// Whether anybody listens at "http://HOST:PORT".
+bool is_listening(const std::string& url) {
+  const std::string authority = url.substr(url.find("//") + 2);
+  const auto address = parse_listen(authority.substr(0, authority.find('/')));
+  if (!address) return false;
+  const addrinfo hints{.ai_flags = AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  const std::string port = std::to_string(address->port);
+  if (::getaddrinfo(address->host.c_str(), port.c_str(), &hints, &found) != 0) return false;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  for (; found != nullptr; found = found->ai_next) {
+    const UniqueFd socket(
+        ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket.valid()) continue;
+    if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0) return true;
+    if (errno != EINPROGRESS) continue;
+    pollfd waiting{.fd = socket.get(), .events = POLLOUT};
+    int failed = 0;
+    socklen_t size = sizeof failed;
+    if (::poll(&waiting, 1, int(kConnectWait.count())) == 1 &&
+        ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &size) == 0 && failed == 0)
+      return true;
+  }
+  return false;
+}
+
+// In "yard s3 serve DIR & eval "$(yard s3 env DIR)"" the first has not said yet where it listens,
+// or what stands there is of one that has ended.
 Result<std::string> wait_for_endpoint(const std::string& folder, const Context& context) {
   struct stat info = {};
   if (::stat(folder.c_str(), &info) != 0) return errno_error(folder, errno);
-  const auto end = std::chrono::steady_clock::now() + kStartWait;
+  const auto start = std::chrono::steady_clock::now();
   for (;;) {
     auto endpoint = read_file(endpoint_path(folder));
-    const bool may_come = !endpoint && endpoint.error().code == Code::kNotFound;
-    if (endpoint) return endpoint;
-    if (!may_come || std::chrono::steady_clock::now() >= end || context.stop.wait_for(kStartPoll))
+    if (!endpoint && endpoint.error().code != Code::kNotFound) return endpoint;
+    const std::string url = endpoint ? endpoint->substr(0, endpoint->find('\n')) : "";
+    if (endpoint && is_listening(url)) return endpoint;
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited < (endpoint ? kRestartWait : kStartWait) && !context.stop.wait_for(kStartPoll))
+      continue;
+    if (!endpoint)
       return std::move(endpoint).error().while_("'yard s3 serve' has not served this folder yet");
+    return Error{Code::kUnavailable,
+                 fmt::format("{}: nobody answers at {}; its gateway has ended, 'yard s3 serve {}' "
+                             "starts one",
+                             folder, url, folder)};
   }
 }
 
@@ -168,10 +210,11 @@ void add_env(CLI::App& group, Context& context) {
 }  // namespace
 
 void add_s3_commands(CLI::App& app, Context& context) {
-  CLI::App* group = app.add_subcommand("s3", "serve a folder as S3");
+  CLI::App* group = app.add_subcommand("s3", "serve a folder as S3, and look after buckets");
   group->require_subcommand(1);
   add_serve(*group, context);
   add_env(*group, context);
+  add_s3_uploads_command(*group, context);
 }
 
 }  // namespace yard::app

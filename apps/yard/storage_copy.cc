@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "base/open_files.h"
 #include "base/units.h"
 #include "progress.h"
 #include "storage/keys.h"
@@ -142,7 +143,7 @@ class Run {
                        {"removed", removed_count_},
                        {"bytes", progress.bytes_done.load()},
                        {"seconds", elapsed.count()}});
-    else if (!command_.quiet && !command_.dry_run)
+    else if (!command_.quiet && !command_.dry_run && !first_error_)
       print_summary(copied, same_count, elapsed);
     if (!first_error_) return Ok{};
     if (first_error_->code == Code::kCancelled)
@@ -183,8 +184,7 @@ class Run {
     const std::lock_guard lock(mutex_);
     if (!first_error_) first_error_ = error;
     // One copy alone is told by main().
-    if (error.code != Code::kCancelled && !is_one_object_)
-      fmt::print(stderr, "yard: {}\n", error.message);
+    if (error.code != Code::kCancelled && !is_one_object_) tell_error(error, command_.store.json);
   }
 
   const CopyCommand& command_;
@@ -203,19 +203,26 @@ Status add_folder(const Place& source, const Target& target, const std::string& 
                   const Context& context, Run& run) {
   const size_t cut = as_folder(source.key).size();
   size_t count = 0;
-  YARD_TRY(visit_folder(source, context.stop, [&](ObjectInfo info) -> Status {
-    ++count;
-    const std::string relative = below + info.key.substr(cut);
-    // What web consoles write to show an empty folder; a file system has folders of its own.
-    const bool is_marker = relative.empty() || (relative.ends_with('/') && info.size_bytes == 0);
-    if (is_marker && (!target.is_s3() || relative.empty())) return Ok{};
-    auto copy = make_copy(source, std::move(info), target, relative);
-    if (copy)
-      run.add(*std::move(copy));
-    else
-      run.fail(copy.error());
-    return Ok{};
-  }));
+  YARD_TRY(visit_folder(
+      source, context.stop,
+      [&](ObjectInfo info) -> Status {
+        ++count;
+        const std::string relative = below + info.key.substr(cut);
+        // What web consoles write to show an empty folder; a file system has folders of its own.
+        const bool is_marker =
+            relative.empty() || (relative.ends_with('/') && info.size_bytes == 0);
+        if (is_marker && (!target.is_s3() || relative.empty())) return Ok{};
+        auto copy = make_copy(source, std::move(info), target, relative);
+        if (copy)
+          run.add(*std::move(copy));
+        else
+          run.fail(copy.error());
+        return Ok{};
+      },
+      [&](const Error& error) {
+        ++count;
+        run.fail(error);
+      }));
   if (count > 0 || source.key.empty()) return Ok{};
   return Error{Code::kNotFound, source.url + ": no object under it"};
 }
@@ -229,6 +236,7 @@ Status add_object(const Place& source, const Target& target, Run& run) {
 }
 
 Status run_cp(const CopyCommand& command, const Context& context) {
+  raise_open_files_max();
   YARD_ASSIGN(const uint64_t memory_bytes, memory_bytes_of(command.store));
   storage::Opener opener(s3_options(command.store, context, memory_bytes / 2));
   const bool many = command.sources.size() > 1;
@@ -254,14 +262,18 @@ Status run_cp(const CopyCommand& command, const Context& context) {
 }
 
 // Keys without the folder's prefix.
-Result<std::vector<ObjectInfo>> relative_list(const Place& place, const StopToken& stop) {
+Result<std::vector<ObjectInfo>> relative_list(const Place& place, const StopToken& stop,
+                                              const LeftOut& left_out = {}) {
   const size_t cut = as_folder(place.key).size();
   std::vector<ObjectInfo> objects;
-  YARD_TRY(visit_folder(place, stop, [&](ObjectInfo info) -> Status {
-    info.key.erase(0, cut);
-    if (!info.key.empty()) objects.push_back(std::move(info));
-    return Ok{};
-  }));
+  YARD_TRY(visit_folder(
+      place, stop,
+      [&](ObjectInfo info) -> Status {
+        info.key.erase(0, cut);
+        if (!info.key.empty()) objects.push_back(std::move(info));
+        return Ok{};
+      },
+      left_out));
   return objects;
 }
 
@@ -285,11 +297,15 @@ Status remove_others(const Place& target, const transfer::SyncPlan& plan,
 }
 
 Status run_sync(const CopyCommand& command, const Context& context) {
+  raise_open_files_max();
   YARD_ASSIGN(const uint64_t memory_bytes, memory_bytes_of(command.store));
   storage::Opener opener(s3_options(command.store, context, memory_bytes / 2));
   YARD_ASSIGN(const Place source, open_place(opener, command.sources[0]));
   YARD_ASSIGN(const Target target, open_target(opener, command.target, true));
-  YARD_ASSIGN(std::vector<ObjectInfo> wanted, relative_list(source, context.stop));
+  std::vector<Error> left_out;
+  YARD_ASSIGN(
+      std::vector<ObjectInfo> wanted,
+      relative_list(source, context.stop, [&](const Error& error) { left_out.push_back(error); }));
   if (wanted.empty() && source.is_s3 && !source.key.empty())
     return Error{Code::kNotFound, source.url + ": no object under it"};
   auto listed = list_target(opener, target, command.target, context.stop);
@@ -297,6 +313,7 @@ Status run_sync(const CopyCommand& command, const Context& context) {
   const auto& [target_place, existing] = *listed;
   transfer::SyncPlan plan = transfer::plan_sync(wanted, existing, command.compare);
   Run run(command, context, memory_bytes, target.is_s3(), false);
+  for (const Error& error : left_out) run.fail(error);
   for (ObjectInfo& info : plan.copies) {
     if (context.stop.stopped()) break;
     const std::string relative = info.key;
@@ -309,8 +326,12 @@ Status run_sync(const CopyCommand& command, const Context& context) {
       run.fail(copy.error());
   }
   // Removals come last, and only when all copies are there: nothing is lost that was not replaced.
-  if (run.wait() && target_place)
-    YARD_TRY(remove_others(*target_place, plan, command, context.stop, run));
+  if (run.wait()) {
+    if (target_place) YARD_TRY(remove_others(*target_place, plan, command, context.stop, run));
+  } else if (!plan.deletions.empty() && !context.stop.stopped()) {
+    run.fail({Code::kInvalidArgument,
+              "nothing was removed from the target, for not everything was copied to it"});
+  }
   return run.finish(plan.same_count);
 }
 

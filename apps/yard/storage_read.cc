@@ -31,7 +31,7 @@ Status for_each_url(const UrlsCommand& command, const Context& context,
     if (context.stop.stopped()) return Error{Code::kCancelled, "stopped"};
     auto done = run(url);
     if (done) continue;
-    if (first) fmt::print(stderr, "yard: {}\n", done.error().message);
+    if (first) tell_error(done.error(), command.store.json);
     if (!first) first = std::move(done).error();
   }
   if (first) return *std::move(first);
@@ -169,6 +169,17 @@ Status remove_keys(const Place& place, std::span<const std::string> keys,
   });
 }
 
+Error folder_error(const std::string& url) {
+  return {Code::kInvalidArgument,
+          url + ": is a folder or bucket; --recursive removes all that is in it"};
+}
+
+// Whether there are objects under what is none itself.
+bool is_folder(const Place& place) {
+  const auto page = place.store->list({.prefix = as_folder(place.key), .object_count_max = 1});
+  return page && !page->objects.empty();
+}
+
 Status run_rm(const UrlsCommand& command, const Context& context) {
   storage::Opener opener(s3_options(command.store, context, 0));
   return for_each_url(command, context, [&](const std::string& url) -> Status {
@@ -181,11 +192,10 @@ Status run_rm(const UrlsCommand& command, const Context& context) {
       }));
       return remove_keys(place, keys, command, context);
     }
-    if (place.key.empty())
-      return Error{Code::kInvalidArgument,
-                   url + ": is a folder or bucket; --recursive removes all that is in it"};
+    if (place.key.empty()) return folder_error(url);
     // S3 says nothing about a key that is not there; a person wants to know.
-    YARD_TRY(place.store->head(place.key));
+    if (const auto info = place.store->head(place.key); !info)
+      return is_folder(place) ? folder_error(url) : info.error();
     return remove_keys(place, std::span(&place.key, 1), command, context);
   });
 }

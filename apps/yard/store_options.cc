@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/units.h"
+#include "storage/directory_store.h"
 #include "transfer/partial_file.h"
 
 namespace yard::app {
@@ -88,7 +89,8 @@ std::string as_folder(std::string_view prefix) {
 }
 
 Status visit_folder(const Place& place, const StopToken& stop,
-                    const std::function<Status(storage::ObjectInfo)>& visit) {
+                    const std::function<Status(storage::ObjectInfo)>& visit,
+                    const LeftOut& left_out) {
   if (!place.is_s3 && !place.key.empty()) {
     // open() found no such folder.
     YARD_TRY(place.store->head(place.key));
@@ -96,7 +98,13 @@ Status visit_folder(const Place& place, const StopToken& stop,
   }
   if (!place.is_s3) {
     // In one pass: each page of a folder would have to read and sort it again.
-    YARD_ASSIGN(auto objects, place.store->list_all(as_folder(place.key)));
+    auto& store = dynamic_cast<storage::DirectoryStore&>(*place.store);
+    storage::DirectoryStore::LeftOut tell;
+    if (left_out)
+      tell = [&](const std::string& name, const std::string& why) {
+        left_out({Code::kInvalidArgument, fmt::format("{}: {}", place.url_of(name), why)});
+      };
+    YARD_ASSIGN(auto objects, store.list_all(as_folder(place.key), tell));
     for (storage::ObjectInfo& info : objects) {
       if (stop.stopped()) return Error{Code::kCancelled, "stopped"};
       if (!info.key.ends_with(transfer::kPartialSuffix)) YARD_TRY(visit(std::move(info)));

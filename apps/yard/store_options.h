@@ -51,9 +51,12 @@ Result<Place> open_place(storage::Opener& opener, const std::string& url);
 // "dir/" of "dir"; "" and "dir/" stay.
 std::string as_folder(std::string_view prefix);
 // Everything under the place as a folder, page by page, the hidden files of broken copies left out.
-// kInvalidArgument for a file.
+// kInvalidArgument for a file. `left_out` is told what of a directory is no object, see
+// DirectoryStore::list_all(); where it is empty, the log is.
+using LeftOut = std::function<void(const Error& error)>;
 Status visit_folder(const Place& place, const StopToken& stop,
-                    const std::function<Status(storage::ObjectInfo)>& visit);
+                    const std::function<Status(storage::ObjectInfo)>& visit,
+                    const LeftOut& left_out = {});
 
 // One line; names need not be UTF-8, JSON must be.
 void print_json_line(const Json& json);

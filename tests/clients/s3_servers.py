@@ -112,7 +112,7 @@ def rclone(folder):
 
 @contextlib.contextmanager
 def own(folder):
-    (folder / "bucket").mkdir()
+    (folder / "bucket").mkdir(parents=True)
     gateway = Served(folder)
     try:
         exports = gateway.exports()

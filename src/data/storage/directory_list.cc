@@ -2,23 +2,19 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <memory>
 #include <vector>
 
 #include "base/log.h"
 #include "storage/beneath_internal.h"
 #include "storage/directory_store.h"
+#include "storage/folder_names_internal.h"
 #include "storage/keys.h"
 
 namespace yard::storage {
 namespace {
-
-// One name in a folder. A folder's name ends in '/', so that sorting names sorts whole keys.
-struct Entry {
-  std::string name;
-  bool is_folder = false;
-};
 
 bool is_folder(int folder_fd, const dirent& entry) {
   if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
@@ -29,55 +25,90 @@ bool is_folder(int folder_fd, const dirent& entry) {
 
 class Walk {
  public:
-  Walk(int root_fd, const std::string& root, PageBuilder& page)
-      : root_fd_(root_fd), root_(root), page_(page) {}
+  Walk(const ListedDirectory& directory, std::string_view start_after, PageBuilder& page)
+      : root_fd_(directory.root_fd),
+        root_(directory.root),
+        start_after_(start_after),
+        cache_(directory.cache),
+        left_out_(directory.left_out),
+        page_(page) {}
 
   // Offers every object under `folder` ("" or "a/b/") to the page, in byte order of the keys.
   Status visit(const std::string& folder) {
-    YARD_ASSIGN(const std::vector<Entry> entries, read_folder(folder));
-    for (const Entry& entry : entries) {
-      if (page_.done()) return Ok{};
-      const std::string key = folder + entry.name;
-      if (entry.is_folder) {
-        if (key.size() <= kKeyBytesMax && page_.may_hold(key)) YARD_TRY(visit(key));
-      } else {
+    YARD_ASSIGN(const Folder content, read_folder(folder));
+    const FolderNames& names = *content.names;
+    for (size_t i = first_of(folder, names); i < names.size() && !page_.done(); ++i) {
+      const std::string key = folder + std::string(names[i]);
+      if (!key.ends_with('/'))
         YARD_TRY(offer(key));
-      }
+      else if (key.size() <= kKeyBytesMax && page_.may_hold(key))
+        YARD_TRY(visit(key));
     }
+    // The next page goes on here.
+    if (!page_.done())
+      cache_.drop(folder);
+    else if (content.is_settled)
+      cache_.keep(folder, content.stamp, content.names);
     return Ok{};
   }
 
  private:
-  Result<std::vector<Entry>> read_folder(const std::string& folder) {
+  struct Folder {
+    std::shared_ptr<const FolderNames> names;
+    FolderStamp stamp;
+    bool is_settled = false;
+  };
+
+  size_t first_of(const std::string& folder, const FolderNames& names) const {
+    if (!start_after_.starts_with(folder)) return 0;
+    return names.position_behind(start_after_.substr(folder.size()));
+  }
+
+  Result<Folder> read_folder(const std::string& folder) {
     const std::string relative = folder.empty() ? "." : folder.substr(0, folder.size() - 1);
     auto opened = open_beneath(root_fd_, relative, O_RDONLY | O_DIRECTORY, root_ + "/" + folder);
-    std::vector<Entry> entries;
+    const Folder nothing{.names = std::make_shared<FolderNames>(std::vector<std::string>())};
     // Removed, or replaced by a file, since its parent was read.
-    if (!opened && opened.error().code == Code::kNotFound && !folder.empty()) return entries;
+    if (!opened && opened.error().code == Code::kNotFound && !folder.empty()) return nothing;
+    if (!opened && left_out_ && opened.error().code == Code::kInvalidArgument && !folder.empty()) {
+      left_out_(folder, opened.error().message);
+      return nothing;
+    }
     if (!opened) return std::move(opened).error();
-    DIR* const stream = ::fdopendir(opened->release());
+    struct stat info = {};
+    if (::fstat(opened->get(), &info) != 0) return errno_error(root_ + "/" + folder, errno);
+    Folder content{.stamp = FolderStamp::of(info)};
+    // As of before the names are read: a change while they are gives the folder another stamp.
+    content.is_settled = cache_.is_settled(content.stamp, std::chrono::system_clock::now());
+    content.names = cache_.find(folder, content.stamp);
+    if (content.names) return content;
+    YARD_ASSIGN(auto names, read_names(*std::move(opened), folder));
+    content.names = std::make_shared<FolderNames>(std::move(names));
+    return content;
+  }
+
+  Result<std::vector<std::string>> read_names(UniqueFd opened, const std::string& folder) const {
+    std::vector<std::string> names;
+    DIR* const stream = ::fdopendir(opened.release());
     if (stream == nullptr) return errno_error(root_ + "/" + folder, errno);
     errno = 0;
     while (const dirent* entry = ::readdir(stream)) {
       const std::string_view name = entry->d_name;
       const bool is_staging = folder.empty() && name == kStagingFolder;
-      if (name != "." && name != ".." && !is_staging) {
-        const bool folder_entry = is_folder(::dirfd(stream), *entry);
-        entries.push_back({std::string(name) + (folder_entry ? "/" : ""), folder_entry});
-      }
+      if (name != "." && name != ".." && !is_staging)
+        names.push_back(std::string(name) + (is_folder(::dirfd(stream), *entry) ? "/" : ""));
       errno = 0;
     }
     const int failed = errno;
     ::closedir(stream);
     if (failed != 0) return errno_error(root_ + "/" + folder, failed);
-    std::ranges::sort(entries, {}, &Entry::name);
-    return entries;
+    return names;
   }
 
   Status offer(const std::string& key) {
     if (!page_.may_want(key)) return Ok{};
     if (!check_key(key)) {
-      log_warning("{}/{}: not listed: its name cannot be a key", root_, key);
+      leave_out(key, "its name cannot be a key", Worth::kAWarning);
       return Ok{};
     }
     auto info = inspect(key);
@@ -96,30 +127,47 @@ class Walk {
     if (S_ISLNK(file.st_mode)) {
       auto target = open_beneath(root_fd_, key, O_PATH, root_ + "/" + key);
       if (!target) {
-        log_warning("not listed: {}", target.error().message);
+        const bool leads_nowhere = target.error().code == Code::kNotFound;
+        leave_out(key, leads_nowhere ? "is a link that leads nowhere" : "is a link that leads out",
+                  Worth::kAWarning);
         return std::optional<ObjectInfo>();
       }
       if (::fstat(target->get(), &file) != 0) return errno_error(root_ + "/" + key, errno);
     }
-    if (!S_ISREG(file.st_mode)) return std::optional<ObjectInfo>();
-    return std::optional(info_of(key, file));
+    if (S_ISREG(file.st_mode)) return std::optional(info_of(key, file));
+    leave_out(key,
+              S_ISDIR(file.st_mode) ? "is a link to a folder, which is not followed"
+                                    : "is a pipe, socket or device, not a file",
+              Worth::kNothing);
+    return std::optional<ObjectInfo>();
+  }
+
+  enum class Worth { kNothing, kAWarning };  // where nobody asked to be told
+  void leave_out(const std::string& key, const std::string& why, Worth worth) const {
+    if (left_out_)
+      left_out_(key, why);
+    else if (worth == Worth::kAWarning)
+      log_warning("{}/{}: not listed: {}", root_, key, why);
   }
 
   const int root_fd_;
   const std::string& root_;
+  const std::string_view start_after_;
+  FolderCache& cache_;
+  const DirectoryStore::LeftOut& left_out_;
   PageBuilder& page_;
 };
 
 }  // namespace
 
-Result<ListPage> list_directory(int root_fd, const std::string& root, const ListRequest& request) {
+Result<ListPage> list_directory(const ListedDirectory& directory, const ListRequest& request) {
   PageBuilder page(request);
   // Start as deep as the prefix allows: its folders need no look at their siblings.
   const std::string_view folder = folder_of(request.prefix);
   std::string start = folder.empty() ? "" : std::string(folder) + "/";
   if (!start.empty() && !check_key(folder)) return page.take();
   if (start.starts_with(std::string(kStagingFolder) + "/")) return page.take();
-  YARD_TRY(Walk(root_fd, root, page).visit(start));
+  YARD_TRY(Walk(directory, request.start_after, page).visit(start));
   return page.take();
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/ids.h"
 #include "storage/beneath_internal.h"
+#include "storage/folder_names_internal.h"
 #include "storage/keys.h"
 
 namespace yard::storage {
@@ -205,6 +206,12 @@ class DirectoryStore::FileUpload final : public Upload {
   bool is_visible_ = false;
 };
 
+DirectoryStore::DirectoryStore(std::string root, UniqueFd root_fd)
+    : root_(std::move(root)),
+      root_fd_(std::move(root_fd)),
+      folders_(std::make_unique<FolderCache>()) {}
+DirectoryStore::~DirectoryStore() = default;
+
 Result<std::unique_ptr<DirectoryStore>> DirectoryStore::open(const std::string& root) {
   std::error_code failed;
   std::string absolute = std::filesystem::absolute(root, failed).lexically_normal().string();
@@ -260,12 +267,17 @@ Result<ObjectInfo> DirectoryStore::head(std::string_view key) {
 
 Result<ListPage> DirectoryStore::list(const ListRequest& request) {
   YARD_TRY(check_list_request(request));
-  return list_directory(root_fd_.get(), root_, request);
+  return list_directory({root_fd_.get(), root_, *folders_, {}}, request);
 }
 
 Result<std::vector<ObjectInfo>> DirectoryStore::list_all(std::string_view prefix) {
+  return list_all(prefix, {});
+}
+
+Result<std::vector<ObjectInfo>> DirectoryStore::list_all(std::string_view prefix,
+                                                         const LeftOut& left_out) {
   const ListRequest request{.prefix = std::string(prefix), .object_count_max = UINT32_MAX};
-  YARD_ASSIGN(ListPage page, list_directory(root_fd_.get(), root_, request));
+  YARD_ASSIGN(ListPage page, list_directory({root_fd_.get(), root_, *folders_, left_out}, request));
   // More objects than a 32-bit number counts: the rest in pages.
   if (!page.next_start_after.empty()) return ObjectStore::list_all(prefix);
   return std::move(page.objects);

@@ -5,13 +5,16 @@
 // are whole and synced. What a crashed writer left there is swept by the next one.
 #pragma once
 
-#include <atomic>
+#include <functional>
+#include <memory>
 #include <mutex>
 
 #include "base/file.h"
 #include "storage/object_store.h"
 
 namespace yard::storage {
+
+class FolderCache;
 
 inline constexpr std::string_view kStagingFolder = ".yard-staging";
 
@@ -32,13 +35,21 @@ class DirectoryStore final : public ObjectStore {
  public:
   // kNotFound: no such directory; kInvalidArgument: not a directory.
   static Result<std::unique_ptr<DirectoryStore>> open(const std::string& root);
+  ~DirectoryStore() override;
 
   Status get_range(std::string_view key, std::string_view etag, uint64_t offset,
                    std::span<std::byte> out) override;
   Result<ObjectInfo> head(std::string_view key) override;
+  // A large folder is read and sorted once for all pages, unless names come or go meanwhile: a page
+  // is as of its own time. Keeps at most 128 MiB of names between pages.
   Result<ListPage> list(const ListRequest& request) override;
-  // Reads each folder once; list() has to read it again for every page.
+  // Reads each folder once.
   Result<std::vector<ObjectInfo>> list_all(std::string_view prefix) override;
+  // The same for who must not miss anything: tells each thing under `prefix` that is not listed,
+  // and why: names that are no keys, links that lead nowhere, out or to a folder, pipes, sockets
+  // and devices, folders that may not be read, which end the other listings.
+  using LeftOut = std::function<void(const std::string& name, const std::string& why)>;
+  Result<std::vector<ObjectInfo>> list_all(std::string_view prefix, const LeftOut& left_out);
   Result<ObjectInfo> put(std::string_view key, std::span<const std::byte> content,
                          const PutOptions& options) override;
   Result<std::unique_ptr<Upload>> upload(std::string_view key,
@@ -54,8 +65,7 @@ class DirectoryStore final : public ObjectStore {
 
  private:
   class FileUpload;
-  DirectoryStore(std::string root, UniqueFd root_fd)
-      : root_(std::move(root)), root_fd_(std::move(root_fd)) {}
+  DirectoryStore(std::string root, UniqueFd root_fd);
 
   Result<std::unique_ptr<FileUpload>> start_upload(std::string_view key, const PutOptions& options);
   Result<UniqueFd> open_staging();
@@ -66,6 +76,7 @@ class DirectoryStore final : public ObjectStore {
 
   const std::string root_;  // absolute
   const UniqueFd root_fd_;
+  const std::unique_ptr<FolderCache> folders_;
   std::once_flag swept_;
 };
 

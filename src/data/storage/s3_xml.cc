@@ -165,6 +165,31 @@ Result<std::string> parse_upload_id(std::string_view body) {
   return id;
 }
 
+Result<UploadsBody> parse_uploads(std::string_view body) {
+  const Document document(body);
+  if (!document.is("ListMultipartUploadsResult")) return bad_document("list of uploads");
+  const bool is_encoded = text_of(document.root(), "EncodingType") == "url";
+  UploadsBody list;
+  bool is_bad = false;
+  for_each(document.root(), "Upload", [&](const pugi::xml_node& node) {
+    auto key = decoded(text_of(node, "Key"), is_encoded);
+    std::string id = text_of(node, "UploadId");
+    is_bad |= !key || key->empty() || id.empty();
+    if (key)
+      list.uploads.push_back(
+          {*std::move(key), std::move(id),
+           parse_time(text_of(node, "Initiated")).value_or(system_clock::time_point{})});
+  });
+  if (text_of(document.root(), "IsTruncated") == "true") {
+    auto next = decoded(text_of(document.root(), "NextKeyMarker"), is_encoded);
+    is_bad |= !next || next->empty();
+    if (next) list.next_key = *std::move(next);
+    list.next_id = text_of(document.root(), "NextUploadIdMarker");
+  }
+  if (is_bad) return bad_document("list of uploads");
+  return list;
+}
+
 Result<WrittenBody> parse_written(std::string_view body) {
   const Document document(body);
   const bool is_known = document.is("CopyObjectResult") || document.is("CopyPartResult") ||

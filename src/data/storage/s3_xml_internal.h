@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "storage/object_store.h"
+#include "storage/s3_unfinished.h"
 
 namespace yard::storage::s3_xml {
 
@@ -32,6 +33,13 @@ Result<ListBody> parse_list(std::string_view body);
 
 Result<std::vector<std::string>> parse_buckets(std::string_view body);
 Result<std::string> parse_upload_id(std::string_view body);
+
+struct UploadsBody {
+  std::vector<UnfinishedUpload> uploads;
+  std::string next_key;  // empty: the end
+  std::string next_id;
+};
+Result<UploadsBody> parse_uploads(std::string_view body);
 
 struct WrittenBody {
   std::string etag;  // some servers leave it empty

@@ -30,6 +30,31 @@ TEST(S3XmlTest, AListIsReadWithAndWithoutUrlEncoding) {
   EXPECT_EQ(plain->objects[1].key, "a+b%20&");
 }
 
+TEST(S3XmlTest, AListOfUploadsIsReadWithItsNextPage) {
+  const std::string text = R"(<ListMultipartUploadsResult>
+  <EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>
+  <NextKeyMarker>b%20c</NextKeyMarker><NextUploadIdMarker>two</NextUploadIdMarker>
+  <Upload><Key>a</Key><UploadId>one</UploadId><Initiated>2009-10-12T17:50:30.000Z</Initiated></Upload>
+  <Upload><Key>b%20c</Key><UploadId>two</UploadId></Upload>
+</ListMultipartUploadsResult>)";
+  const auto list = parse_uploads(text);
+  ASSERT_TRUE(list) << list.error().message;
+  ASSERT_EQ(list->uploads.size(), 2u);
+  EXPECT_EQ(list->uploads[0].id, "one");
+  EXPECT_EQ(list->uploads[0].begun.time_since_epoch(), std::chrono::seconds(1255369830));
+  EXPECT_EQ(list->uploads[1].key, "b c");
+  EXPECT_EQ(list->next_key, "b c");
+  EXPECT_EQ(list->next_id, "two");
+  for (size_t size = 0; size + 1 < text.size(); ++size)
+    EXPECT_FALSE(parse_uploads(text.substr(0, size))) << size;
+  EXPECT_FALSE(
+      parse_uploads("<ListMultipartUploadsResult><Upload><Key>k</Key></Upload>"
+                    "</ListMultipartUploadsResult>"));
+  EXPECT_FALSE(
+      parse_uploads("<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>"
+                    "</ListMultipartUploadsResult>"));
+}
+
 TEST(S3XmlTest, AListCutAnywhereIsCorrupt) {
   const std::string whole =
       "<ListBucketResult><Contents><Key>k</Key><Size>5</Size></Contents></ListBucketResult>";
