@@ -242,6 +242,66 @@ def test_a_multipart_upload_goes_on_after_the_gateway_was_killed(tmp_path):
         assert list((tmp_path / ".yard" / "uploads").iterdir()) == []
 
 
+def test_whenever_it_is_killed_in_a_completion_there_is_the_upload_or_the_whole_object(tmp_path):
+    (tmp_path / "b").mkdir()
+    pieces = [os.urandom(5 * MIB), os.urandom(5 * MIB), os.urandom(5 * MIB + 1), os.urandom(99)]
+    for round_number in range(8):
+        in_place = round_number % 2 == 0  # else the third part does not fit where it belongs
+        bodies = pieces[:2] + pieces[3:] if in_place else pieces
+        upload = {"Bucket": "b", "Key": f"k{round_number}"}
+        with served(tmp_path) as gateway:
+            s3 = gateway.client()
+            upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
+            parts = {"Parts": [
+                {"PartNumber": number, "ETag": s3.upload_part(**upload, PartNumber=number, Body=body)["ETag"]}
+                for number, body in enumerate(bodies, 1)]}
+            killer = threading.Timer(0.002 * round_number, gateway.kill)
+            killer.start()
+            with contextlib.suppress(botocore.exceptions.BotoCoreError):
+                s3.complete_multipart_upload(**upload, MultipartUpload=parts)
+            killer.join()
+        with served(tmp_path) as gateway:
+            s3 = gateway.client()
+            assert temporaries(gateway) == []
+            # Whatever the client heard: it asks again, and the object is there.
+            s3.complete_multipart_upload(**upload, MultipartUpload=parts)
+            assert s3.get_object(Bucket="b", Key=upload["Key"])["Body"].read() == b"".join(bodies)
+            assert list((tmp_path / ".yard" / "uploads").iterdir()) == []
+
+
+def test_two_clients_that_race_for_a_key_leave_the_object_of_one(gateway, s3):
+    bodies = [bytes([letter]) * (5 * MIB + letter) for letter in (1, 2)]
+    uploads = []
+    for body in bodies:
+        upload = {"Bucket": "b", "Key": "raced"}
+        upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
+        etag = s3.upload_part(**upload, PartNumber=1, Body=body)["ETag"]
+        uploads.append({**upload, "MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": etag}]}})
+    outcomes = []
+
+    def run(call, **arguments):
+        try:
+            call(**arguments)
+            outcomes.append("done")
+        except botocore.exceptions.ClientError as refused:
+            outcomes.append(refused.response["Error"]["Code"])
+
+    racers = [threading.Thread(target=run, args=(s3.complete_multipart_upload,), kwargs={**upload, "IfNoneMatch": "*"})
+              for upload in uploads]
+    # And each of them twice, as a client that is impatient.
+    racers += [threading.Thread(target=run, args=(s3.complete_multipart_upload,), kwargs={**upload, "IfNoneMatch": "*"})
+               for upload in uploads]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert "done" in outcomes and set(outcomes) <= {"done", "PreconditionFailed", "OperationAborted"}
+    assert s3.get_object(Bucket="b", Key="raced")["Body"].read() in bodies
+    s3.delete_object(Bucket="b", Key="raced")
+    for upload in s3.list_multipart_uploads(Bucket="b").get("Uploads", []):
+        s3.abort_multipart_upload(Bucket="b", Key=upload["Key"], UploadId=upload["UploadId"])
+
+
 def test_a_completion_whose_answer_was_lost_can_be_asked_for_again(tmp_path):
     (tmp_path / "b").mkdir()
     upload = {"Bucket": "b", "Key": "k"}
@@ -283,10 +343,22 @@ def test_a_full_disk_is_told_and_keeps_what_was_there(small_disk):
         assert s3.get_object(Bucket="b", Key="k")["Body"].read() == b"old"
         place = {"Bucket": "b", "Key": "m"}
         place["UploadId"] = s3.create_multipart_upload(**place)["UploadId"]
-        parts = [{"PartNumber": number, "ETag": s3.upload_part(**place, PartNumber=number, Body=bytes(7 * MIB))["ETag"]}
-                 for number in (1, 2)]
-        assert error_of(s3.complete_multipart_upload, **place, MultipartUpload={"Parts": parts}) == full
+
+        def upload_part(number, size):
+            return {"PartNumber": number,
+                    "ETag": s3.upload_part(**place, PartNumber=number, Body=bytes(size))["ETag"]}
+
+        def complete(*parts):
+            return s3.complete_multipart_upload(**place, MultipartUpload={"Parts": list(parts)})
+
+        # These have to be copied together, for which there is no room.
+        apart = [upload_part(number, 7 * MIB) for number in (1, 3)]
+        assert error_of(lambda: complete(*apart)) == full
+        assert error_of(s3.upload_part, **place, PartNumber=4, Body=bytes(12 * MIB)) == full
         assert len(s3.list_parts(**place)["Parts"]) == 2
         assert temporaries(gateway) == [] and objects_in(small_disk / "b") == ["k"]
-        s3.abort_multipart_upload(**place)
+        # These follow each other.
+        complete(apart[0], upload_part(2, 7 * MIB), apart[1])
+        assert s3.head_object(Bucket="b", Key="m")["ContentLength"] == 21 * MIB
+        s3.delete_object(Bucket="b", Key="m")
         s3.put_object(Bucket="b", Key="after", Body=bytes(8 * MIB))

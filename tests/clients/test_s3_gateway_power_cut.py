@@ -132,12 +132,22 @@ def test_what_was_answered_outlives_a_power_cut(disk):
 def test_a_power_cut_at_any_instant_leaves_the_old_object_or_the_new(disk):
     contents = [os.urandom(2 * MIB + number) for number in range(2)]
     known = {f'"{hashlib.md5(content).hexdigest()}"': content for content in contents}
+    large = [os.urandom(5 * MIB), os.urandom(1000)]
+    digests = b"".join(hashlib.md5(piece).digest() for piece in large)
+    known[f'"{hashlib.md5(digests).hexdigest()}-2"'] = b"".join(large)
     with served(disk.path / "served") as gateway:
         s3 = gateway.client(retries={"total_max_attempts": 3})
         s3.create_bucket(Bucket="bucket")
         for key in ("k", "odd//k"):
             s3.put_object(Bucket="bucket", Key=key, Body=contents[0])
         stopped = threading.Event()
+
+        def write_in_parts(key):
+            upload = {"Bucket": "bucket", "Key": key}
+            upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
+            parts = [{"PartNumber": number, "ETag": s3.upload_part(**upload, PartNumber=number, Body=piece)["ETag"]}
+                     for number, piece in enumerate(large, 1)]
+            s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
         def write():
             number = 0
@@ -147,6 +157,7 @@ def test_a_power_cut_at_any_instant_leaves_the_old_object_or_the_new(disk):
                     for key in ("k", "odd//k", f"new/{number % 5}"):
                         s3.put_object(Bucket="bucket", Key=key, Body=contents[number % 2])
                     s3.delete_object(Bucket="bucket", Key=f"new/{(number + 2) % 5}")
+                    write_in_parts("k" if number % 2 else "in parts")
 
         writer = threading.Thread(target=write)
         writer.start()

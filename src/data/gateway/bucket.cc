@@ -100,8 +100,15 @@ bool is_regular(const UniqueFd& folder, const std::string& name) {
          S_ISREG(info.st_mode);
 }
 
-bool is_missing(const Error& error) {
-  return error.code == Code::kNotFound || error.code == Code::kInvalidArgument;
+// What a file that cannot be opened is to a client: nothing, unless it is one that the gateway may
+// not read.
+S3Error unopened(Error error, int base_fd, std::string_view path, const std::string& name) {
+  if (error.code == Code::kNotFound) return s3::kNoSuchKey;
+  if (error.code != Code::kInvalidArgument) return S3Error(std::move(error));
+  struct stat info = {};
+  const auto known = open_beneath(base_fd, path, O_PATH, name);
+  const bool is_file = known && ::fstat(known->get(), &info) == 0 && S_ISREG(info.st_mode);
+  return is_file ? s3::kAccessDenied : s3::kNoSuchKey;
 }
 
 std::optional<UniqueFd> open_folder(int base_fd, const std::string& path) {
@@ -128,18 +135,17 @@ S3Result<ObjectFile> Bucket::open_plain(std::string_view key) const {
   // O_NONBLOCK: a FIFO of that name must not hold us; regular files ignore it.
   auto file = open_beneath(folder_.get(), key, O_RDONLY | O_NONBLOCK, name_);
   if (file) return load(*std::move(file));
-  if (is_missing(file.error())) return s3::kNoSuchKey;
-  return S3Error(std::move(file).error());
+  return unopened(std::move(file).error(), folder_.get(), key, name_);
 }
 
 S3Result<ObjectFile> Bucket::open_odd(std::string_view key) const {
   const UniqueFd base(
       ::openat(root_->odd().get(), name_.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!base.valid()) return s3::kNoSuchKey;
-  auto file = open_beneath(base.get(), odd_path(key), O_RDONLY | O_NONBLOCK, name_);
+  const std::string path = odd_path(key);
+  auto file = open_beneath(base.get(), path, O_RDONLY | O_NONBLOCK, name_);
   if (file) return load(*std::move(file));
-  if (is_missing(file.error())) return s3::kNoSuchKey;
-  return S3Error(std::move(file).error());
+  return unopened(std::move(file).error(), base.get(), path, name_);
 }
 
 S3Result<ObjectFile> Bucket::load(UniqueFd file) const {

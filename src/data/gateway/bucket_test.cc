@@ -1,6 +1,7 @@
 #include "gateway/bucket.h"
 
 #include <gtest/gtest.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -110,6 +111,19 @@ TEST(BucketTest, LinksThatLeadOutAreNoObjectsAndNothingIsWrittenThroughThem) {
   EXPECT_EQ(fs::file_size(outside / "secret"), 6u);
   EXPECT_FALSE(*folder.remove("folder/secret"));
   EXPECT_TRUE(fs::exists(outside / "secret"));
+}
+
+TEST(BucketTest, AFileThatMayNotBeReadIsAccessDeniedAndNotMissing) {
+  TempRoot folder;
+  ASSERT_TRUE(folder.put("k", "secret"));
+  fs::permissions(folder.path() / "b/k", fs::perms::none);
+  const Bucket bucket = folder.bucket();
+  // Of this thread, for the super-user may read everything.
+  const int user = ::setfsuid(65534);
+  const auto plain = bucket.open("k");
+  ::setfsuid(uid_t(user));
+  ASSERT_FALSE(plain);
+  EXPECT_EQ(plain.error().code, "AccessDenied");
 }
 
 TEST(BucketTest, APipeOrSocketIsNoObject) {

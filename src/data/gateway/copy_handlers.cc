@@ -63,9 +63,9 @@ S3Status copy_blocks(const ObjectFile& source, TempFile& file, KeepAlive& keep_a
   return check_unchanged(source);
 }
 
-S3Result<BodyDigests> copy_and_digest(const ObjectFile& source, const ByteRange& range,
-                                      TempFile& file, ChecksumAlgorithm algorithm,
-                                      KeepAlive& keep_alive) {
+template <typename File>
+S3Result<BodyDigests> copy_and_digest(const ObjectFile& source, const ByteRange& range, File& file,
+                                      ChecksumAlgorithm algorithm, KeepAlive& keep_alive) {
   Checksum md5(ChecksumAlgorithm::kMd5);
   Checksum wanted(algorithm);
   std::vector<std::byte> buffer(std::min<uint64_t>(range.length, kPieceBytes));
@@ -146,7 +146,7 @@ S3Result<XmlWriter> do_copy(Call& call, const ObjectFile& source, Bucket& bucket
   XmlWriter xml("CopyObjectResult");
   xml.text("LastModified", format_time(call.services.clock.wall_now()));
   xml.text("ETag", quoted(meta.etag)).text("ChecksumType", to_string(meta.checksum->type));
-  xml.text("Checksum" + std::string(to_string(meta.checksum->algorithm)), meta.checksum->base64);
+  xml.text(checksum_element(meta.checksum->algorithm), meta.checksum->base64);
   return xml;
 }
 
@@ -181,15 +181,14 @@ S3Status upload_part_copy(Call& call) {
   }
   KeepAlive keep_alive(call);
   const auto copied = [&]() -> S3Result<XmlWriter> {
-    YARD_ASSIGN(TempFile file, call.services.root->make_temp_file());
+    YARD_ASSIGN(PartFile file, call.services.uploads.open_part(upload, number, range.length));
     YARD_ASSIGN(const BodyDigests digests,
                 copy_and_digest(source, range, file, upload.algorithm, keep_alive));
     YARD_TRY(call.services.uploads.put_part(upload, number, std::move(file), digests));
     XmlWriter xml("CopyPartResult");
     xml.text("LastModified", format_time(call.services.clock.wall_now()));
     xml.text("ETag", quoted(hex_encode(bytes_of(digests.md5))));
-    xml.text("Checksum" + std::string(to_string(upload.algorithm)),
-             base64_encode(bytes_of(digests.wanted)));
+    xml.text(checksum_element(upload.algorithm), base64_encode(bytes_of(digests.wanted)));
     return xml;
   };
   return keep_alive.finish(copied());

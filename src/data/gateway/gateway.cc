@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "gateway/form.h"
 #include "gateway/handlers_internal.h"
 #include "gateway/presigned_v2.h"
 
@@ -47,6 +48,10 @@ Handler handler_of(Operation operation) {
       return list_objects;
     case Operation::kListObjectsV2:
       return list_objects_v2;
+    case Operation::kListVersions:
+      return list_versions;
+    case Operation::kPostObject:
+      return post_object;
     case Operation::kListUploads:
       return list_uploads;
     case Operation::kDeleteObjects:
@@ -57,6 +62,8 @@ Handler handler_of(Operation operation) {
       return head_object;
     case Operation::kGetObjectSetting:
       return get_object_setting;
+    case Operation::kGetObjectAttributes:
+      return get_object_attributes;
     case Operation::kPutObject:
       return put_object;
     case Operation::kCopyObject:
@@ -113,19 +120,35 @@ std::variant<VerifiedRequest, AuthError> verify(const Gateway::Services& service
                              services.options.credentials, services.clock.wall_now());
 }
 
+S3Status dispatch(Gateway::Services& services, Request& request, ResponseWriter& response,
+                  const VerifiedRequest& verified, const Route& found,
+                  const std::string& request_id) {
+  YARD_TRY(check_owner(request.headers(), services.options.account_id));
+  Call call{services, request, response, verified, found, request_id};
+  return handler_of(found.operation)(call);
+}
+
+S3Result<Route> route_of(const Gateway::Services& services, const Request& request) {
+  const Headers& headers = request.headers();
+  return route({request.method(), headers.value_or("host", ""), request.path(), request.query(),
+                headers.contains("x-amz-copy-source")},
+               services.options.domain);
+}
+
 S3Status answer(Gateway::Services& services, Request& request, ResponseWriter& response,
                 const std::string& request_id) {
+  // Who sends a form is said in it.
+  if (request.method() == "POST" && form_boundary(request.headers().value_or("content-type", ""))) {
+    const auto found = route_of(services, request);
+    if (found && found->operation == Operation::kPostObject)
+      return dispatch(services, request, response, unsigned_request(), *found, request_id);
+  }
   const auto verified =
       verify(services, {request.method(), request.path(), request.query(), request.headers()});
   if (const auto* refused = std::get_if<AuthError>(&verified)) return error_of(*refused);
-  const Headers& headers = request.headers();
-  YARD_ASSIGN(const Route found,
-              route({request.method(), headers.value_or("host", ""), request.path(),
-                     request.query(), headers.contains("x-amz-copy-source")},
-                    services.options.domain));
-  YARD_TRY(check_owner(headers, services.options.account_id));
-  Call call{services, request, response, std::get<VerifiedRequest>(verified), found, request_id};
-  return handler_of(found.operation)(call);
+  YARD_ASSIGN(const Route found, route_of(services, request));
+  return dispatch(services, request, response, std::get<VerifiedRequest>(verified), found,
+                  request_id);
 }
 
 std::string resource_of(const Request& request) {

@@ -100,6 +100,8 @@ S3Result<Selection> select(const Call& call, const ObjectFile& object) {
   return Selection{bytes, false};
 }
 
+}  // namespace
+
 S3Result<ObjectFile> open_object(Call& call) {
   YARD_TRY(check_version(call.route.parameter("versionId").value_or("")));
   if (call.headers().contains("x-amz-server-side-encryption-customer-algorithm"))
@@ -110,8 +112,6 @@ S3Result<ObjectFile> open_object(Call& call) {
     return std::move(object).error().with("Key", call.route.key);
   return object;
 }
-
-}  // namespace
 
 S3Status get_object(Call& call) {
   YARD_ASSIGN(const ObjectFile object, open_object(call));

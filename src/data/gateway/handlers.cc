@@ -74,6 +74,16 @@ S3Status check_key(std::string_view key) {
   return Ok{};
 }
 
+std::string location_of(const Call& call, std::string_view key) {
+  return std::string(call.request.is_tls() ? "https://" : "http://") +
+         std::string(call.header("host").value_or("")) + "/" + call.route.bucket + "/" +
+         percent_encode_path(key);
+}
+
+std::string checksum_element(ChecksumAlgorithm algorithm) {
+  return "Checksum" + std::string(to_string(algorithm));
+}
+
 void set_checksum_headers(Headers& headers, const ObjectChecksum& checksum) {
   headers.set(checksum_header(checksum.algorithm), checksum.base64);
   headers.set("x-amz-checksum-type", to_string(checksum.type));

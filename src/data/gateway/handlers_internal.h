@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,10 @@
 
 namespace yard::gateway {
 
+// Forms say only in their bodies who sends them. So few may be read at once before that is known,
+// so that clients without a key hold few workers, however slow they are.
+inline constexpr int kUnknownFormsMax = 8;
+
 struct Gateway::Services {
   GatewayOptions options;
   const Clock& clock;
@@ -26,6 +31,7 @@ struct Gateway::Services {
   Lister lister;
   Uploads uploads;
   Notifications notifications;
+  std::counting_semaphore<kUnknownFormsMax> unknown_forms{kUnknownFormsMax};
 };
 
 // One request on its way. Lives as long as its handling.
@@ -59,9 +65,12 @@ S3Status get_notification(Call& call);
 S3Status put_notification(Call& call);
 S3Status list_objects(Call& call);
 S3Status list_objects_v2(Call& call);
+S3Status list_versions(Call& call);
 S3Status get_object(Call& call);
 S3Status head_object(Call& call);
+S3Status get_object_attributes(Call& call);
 S3Status put_object(Call& call);
+S3Status post_object(Call& call);
 S3Status delete_object(Call& call);
 S3Status delete_objects(Call& call);
 S3Status copy_object(Call& call);
@@ -99,15 +108,34 @@ Precondition write_conditions(const Call& call);
 // Refuses at once what would be refused at the end of a long body.
 S3Status check_early(const Call& call, const Bucket& bucket);
 
-// Receives a body into the file, and what was found: the largest that one request may carry is
-// S3's.
+// The largest body that one request may carry is S3's: EntityTooLarge.
 inline constexpr uint64_t kPutBytesMax = uint64_t{5} << 30;
-S3Result<BodyDigests> receive(BodyReader& body, TempFile& file, ChecksumAlgorithm algorithm);
+S3Status check_body_size(const BodyReader& body);
+// The object that the request names, of any version that is its only one. NoSuchKey, NoSuchVersion.
+S3Result<ObjectFile> open_object(Call& call);
+
+// The object's URL, in path style.
+std::string location_of(const Call& call, std::string_view key);
+
+// "ChecksumCRC32", as S3's documents name it.
+std::string checksum_element(ChecksumAlgorithm algorithm);
+
+// Receives a body of such a size into a TempFile or PartFile, and what was found.
+template <typename File>
+S3Result<BodyDigests> receive(BodyReader& body, File& file, ChecksumAlgorithm algorithm) {
+  constexpr uint64_t kWorthReserving = 1 << 20;
+  if (body.size_bytes() >= kWorthReserving) YARD_TRY(file.reserve(body.size_bytes()));
+  return body.read(algorithm, [&](std::span<const std::byte> bytes) { return file.write(bytes); });
+}
 
 // A query parameter that counts, at most `count_max`, which is its default. InvalidArgument.
 S3Result<uint32_t> count_parameter(const Route& route, std::string_view name, uint32_t count_max);
 S3Result<uint32_t> count_parameter(const Route& route, std::string_view name, uint32_t count_max,
                                    uint32_t otherwise);
+
+// The same of a text from elsewhere; `name` is for the message.
+S3Result<uint32_t> count_value(std::string_view name, std::optional<std::string_view> text,
+                               uint32_t count_max, uint32_t otherwise);
 
 // Text as the client asked for it (encoding-type): as it is, or percent-encoded, since XML 1.0
 // cannot hold every key.

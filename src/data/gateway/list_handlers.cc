@@ -25,20 +25,31 @@ S3Result<ListQuery> query_of(const Route& route) {
 
 enum class WithOwner { kNo, kYes };
 
+void write_object(XmlWriter& xml, const ListedObject& object, const KeyText& key_text,
+                  WithOwner with_owner) {
+  xml.text("Key", key_text(object.key));
+  xml.text("LastModified", format_time(object.modified)).text("ETag", quoted(object.etag));
+  if (object.checksum)
+    xml.text("ChecksumAlgorithm", to_string(object.checksum->algorithm))
+        .text("ChecksumType", to_string(object.checksum->type));
+  xml.number("Size", object.size_bytes);
+  if (with_owner == WithOwner::kYes) write_principal(xml, "Owner");
+  xml.text("StorageClass", "STANDARD");
+}
+
+void write_common_prefixes(XmlWriter& xml, const ListedPage& page, const KeyText& key_text) {
+  for (const std::string& prefix : page.common_prefixes)
+    xml.open("CommonPrefixes").text("Prefix", key_text(prefix)).close();
+}
+
 void write_objects(XmlWriter& xml, const ListedPage& page, const KeyText& key_text,
                    WithOwner with_owner) {
   for (const ListedObject& object : page.objects) {
-    xml.open("Contents").text("Key", key_text(object.key));
-    xml.text("LastModified", format_time(object.modified)).text("ETag", quoted(object.etag));
-    if (object.checksum)
-      xml.text("ChecksumAlgorithm", to_string(object.checksum->algorithm))
-          .text("ChecksumType", to_string(object.checksum->type));
-    xml.number("Size", object.size_bytes);
-    if (with_owner == WithOwner::kYes) write_principal(xml, "Owner");
-    xml.text("StorageClass", "STANDARD").close();
+    xml.open("Contents");
+    write_object(xml, object, key_text, with_owner);
+    xml.close();
   }
-  for (const std::string& prefix : page.common_prefixes)
-    xml.open("CommonPrefixes").text("Prefix", key_text(prefix)).close();
+  write_common_prefixes(xml, page, key_text);
 }
 
 void write_question(XmlWriter& xml, const Call& call, const ListQuery& query,
@@ -67,7 +78,11 @@ S3Result<uint32_t> count_parameter(const Route& route, std::string_view name, ui
 
 S3Result<uint32_t> count_parameter(const Route& route, std::string_view name, uint32_t count_max,
                                    uint32_t otherwise) {
-  const auto text = route.parameter(name);
+  return count_value(name, route.parameter(name), count_max, otherwise);
+}
+
+S3Result<uint32_t> count_value(std::string_view name, std::optional<std::string_view> text,
+                               uint32_t count_max, uint32_t otherwise) {
   if (!text || text->empty()) return otherwise;
   uint32_t count = 0;
   const auto [end, failed] = std::from_chars(text->data(), text->data() + text->size(), count);
@@ -115,6 +130,34 @@ S3Status list_objects_v2(Call& call) {
   if (start_after) xml.text("StartAfter", key_text(*start_after));
   const bool with_owner = call.route.parameter("fetch-owner") == "true";
   write_objects(xml, page, key_text, with_owner ? WithOwner::kYes : WithOwner::kNo);
+  return send_xml(call, std::move(xml));
+}
+
+// As of a bucket that never had versions: each object has the one that is called "null".
+S3Status list_versions(Call& call) {
+  YARD_ASSIGN(const Bucket bucket, call.bucket());
+  YARD_ASSIGN(const KeyText key_text, KeyText::of(call.route));
+  YARD_ASSIGN(ListQuery query, query_of(call.route));
+  query.after = call.route.parameter("key-marker").value_or("");
+  const std::string_view version = call.route.parameter("version-id-marker").value_or("");
+  if (!version.empty() && query.after.empty())
+    return invalid("A version-id marker cannot be specified without a key marker.",
+                   "version-id-marker", version);
+  if (!version.empty() && version != "null")
+    return invalid("Invalid version id specified", "version-id-marker", version);
+  YARD_ASSIGN(const ListedPage page, call.services.lister.list(bucket, query));
+  XmlWriter xml("ListVersionsResult");
+  write_question(xml, call, query, key_text);
+  xml.text("KeyMarker", key_text(query.after)).text("VersionIdMarker", version);
+  xml.flag("IsTruncated", page.is_truncated);
+  if (page.is_truncated)
+    xml.text("NextKeyMarker", key_text(page.last)).text("NextVersionIdMarker", "null");
+  for (const ListedObject& object : page.objects) {
+    xml.open("Version").text("VersionId", "null").flag("IsLatest", true);
+    write_object(xml, object, key_text, WithOwner::kYes);
+    xml.close();
+  }
+  write_common_prefixes(xml, page, key_text);
   return send_xml(call, std::move(xml));
 }
 

@@ -31,6 +31,11 @@ S3Result<std::optional<ListedObject>> look_up(const Bucket& bucket, std::string 
     return std::optional(ListedObject{std::move(key), object->size_bytes(), object->meta.etag,
                                       object->modified(), object->meta.checksum});
   if (object.error().code == s3::kNoSuchKey.code) return std::optional<ListedObject>();
+  // One file that may not be read must not hide the others.
+  if (object.error().code == s3::kAccessDenied.code) {
+    log_warning("s3: {}/{} is not listed: it may not be read", bucket.name(), key);
+    return std::optional<ListedObject>();
+  }
   return std::move(object).error();
 }
 

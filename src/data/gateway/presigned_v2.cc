@@ -99,6 +99,8 @@ std::string canonical_resource(const SignableRequest& request, const std::vector
   return text;
 }
 
+}  // namespace
+
 std::string hmac_sha1_base64(std::string_view key, std::string_view text) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned size = 0;
@@ -112,7 +114,15 @@ bool equals_in_constant_time(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-}  // namespace
+VerifiedRequest unsigned_request() {
+  return {.access_key = "",
+          .region = "",
+          .service = "s3",
+          .is_presigned = false,
+          .payload = PayloadKind::kUnsigned,
+          .payload_sha256 = "",
+          .chunk_signer = ChunkSigner(SigningKey::derive("", "", "", ""), "", "", "")};
+}
 
 bool is_presigned_v2(std::string_view raw_query) {
   return ("&" + std::string(raw_query)).find("&AWSAccessKeyId=") != std::string::npos;
@@ -148,14 +158,10 @@ std::variant<VerifiedRequest, AuthError> verify_presigned_v2(const SignableReque
                      "The request signature we calculated does not match the signature you "
                      "provided. Check your key and signing method.",
                      "", text};
-  return VerifiedRequest{
-      .access_key = credentials.access_key,
-      .region = "",
-      .service = "s3",
-      .is_presigned = true,
-      .payload = PayloadKind::kUnsigned,
-      .payload_sha256 = "",
-      .chunk_signer = ChunkSigner(SigningKey::derive("", "", "", ""), "", "", "")};
+  VerifiedRequest verified = unsigned_request();
+  verified.access_key = credentials.access_key;
+  verified.is_presigned = true;
+  return verified;
 }
 
 }  // namespace yard::gateway

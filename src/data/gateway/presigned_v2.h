@@ -12,6 +12,13 @@
 
 namespace yard::gateway {
 
+// What Version 2 signs with. Pure.
+std::string hmac_sha1_base64(std::string_view key, std::string_view text);
+bool equals_in_constant_time(std::string_view a, std::string_view b);
+
+// What no Version 4 signature says anything of: any body, nobody's key.
+VerifiedRequest unsigned_request();
+
 bool is_presigned_v2(std::string_view raw_query);
 
 // The bucket that a virtual-host style request's path lacks is part of what is signed: "" or

@@ -43,14 +43,11 @@ S3Status check_early(const Call& call, const Bucket& bucket) {
   return write_conditions(call)(existing ? &*existing : nullptr);
 }
 
-S3Result<BodyDigests> receive(BodyReader& body, TempFile& file, ChecksumAlgorithm algorithm) {
-  if (body.size_bytes() > kPutBytesMax)
-    return S3Error(s3::kEntityTooLarge)
-        .with("ProposedSize", std::to_string(body.size_bytes()))
-        .with("MaxSizeAllowed", std::to_string(kPutBytesMax));
-  constexpr uint64_t kWorthReserving = 1 << 20;
-  if (body.size_bytes() >= kWorthReserving) YARD_TRY(file.reserve(body.size_bytes()));
-  return body.read(algorithm, [&](std::span<const std::byte> bytes) { return file.write(bytes); });
+S3Status check_body_size(const BodyReader& body) {
+  if (body.size_bytes() <= kPutBytesMax) return Ok{};
+  return S3Error(s3::kEntityTooLarge)
+      .with("ProposedSize", std::to_string(body.size_bytes()))
+      .with("MaxSizeAllowed", std::to_string(kPutBytesMax));
 }
 
 S3Status put_object(Call& call) {
@@ -58,6 +55,7 @@ S3Status put_object(Call& call) {
   YARD_ASSIGN(Bucket bucket, call.bucket());
   YARD_ASSIGN(BodyReader body, BodyReader::open(call.request, call.verified));
   YARD_ASSIGN(ObjectMeta meta, meta_of_request(call.headers()));
+  YARD_TRY(check_body_size(body));
   YARD_TRY(check_early(call, bucket));
   YARD_ASSIGN(TempFile file, call.services.root->make_temp_file());
   const auto algorithm = body.claimed_algorithm().value_or(ChecksumAlgorithm::kCrc64Nvme);

@@ -5,7 +5,7 @@
 //   .yard/tmp               objects being written; emptied at the start
 //   .yard/meta              see meta_store.h
 //   .yard/odd/BUCKET        objects whose keys cannot be paths, see key_path.h
-//   .yard/uploads           multipart uploads, see multipart.h
+//   .yard/uploads           multipart uploads, see uploads.h
 //   .yard/buckets/BUCKET    settings of a bucket, see notifications.h
 #pragma once
 

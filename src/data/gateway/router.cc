@@ -29,11 +29,19 @@ constexpr std::string_view kBucketSettings[] = {"accelerate",
 constexpr std::string_view kObjectSettings[] = {"acl", "legal-hold", "retention", "tagging"};
 
 // Operations of S3 by their parameter that we do not have.
-constexpr std::string_view kUnknown[] = {"analytics", "attributes",    "intelligent-tiering",
-                                         "inventory", "metadataTable", "metadataConfiguration",
-                                         "metrics",   "renameObject",  "restore",
-                                         "select",    "session",       "torrent",
-                                         "versions",  "append",        "abac"};
+constexpr std::string_view kUnknown[] = {"analytics",
+                                         "intelligent-tiering",
+                                         "inventory",
+                                         "metadataTable",
+                                         "metadataConfiguration",
+                                         "metrics",
+                                         "renameObject",
+                                         "restore",
+                                         "select",
+                                         "session",
+                                         "torrent",
+                                         "append",
+                                         "abac"};
 
 struct Place {
   std::string bucket;
@@ -85,6 +93,8 @@ S3Result<Operation> bucket_operation(std::string_view method, Route& route) {
     if (route.has("location")) return Operation::kGetBucketLocation;
     if (route.has("notification")) return Operation::kGetNotification;
     if (route.has("uploads")) return Operation::kListUploads;
+    if (route.has("versions")) return Operation::kListVersions;
+    if (route.has("attributes")) return s3::kNotImplemented;
     return route.parameter("list-type") == "2" ? Operation::kListObjectsV2
                                                : Operation::kListObjects;
   }
@@ -94,7 +104,7 @@ S3Result<Operation> bucket_operation(std::string_view method, Route& route) {
   if (method == "DELETE") return Operation::kDeleteBucket;
   if (method != "POST") return s3::kMethodNotAllowed;
   if (route.has("delete")) return Operation::kDeleteObjects;
-  return s3::kNotImplemented;  // an upload by an HTML form
+  return Operation::kPostObject;
 }
 
 S3Result<Operation> object_operation(std::string_view method, Route& route, bool has_copy_source) {
@@ -104,6 +114,8 @@ S3Result<Operation> object_operation(std::string_view method, Route& route, bool
     return s3::kNotImplemented;
   }
   const bool is_upload = route.has("uploadId");
+  if (method == "GET" && route.has("attributes")) return Operation::kGetObjectAttributes;
+  if (route.has("attributes") || route.has("versions")) return s3::kNotImplemented;
   if (method == "GET") return is_upload ? Operation::kListParts : Operation::kGetObject;
   if (method == "HEAD") return Operation::kHeadObject;
   if (method == "PUT") {

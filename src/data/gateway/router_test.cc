@@ -34,6 +34,10 @@ TEST(RouterTest, EveryOperationIsFoundByItsMethodAndParameters) {
            {"GET", "/b/?prefix=a", Operation::kListObjects},
            {"GET", "/b?list-type=2", Operation::kListObjectsV2},
            {"GET", "/b?uploads", Operation::kListUploads},
+           {"GET", "/b?versions&prefix=a", Operation::kListVersions},
+           {"POST", "/b", Operation::kPostObject},
+           {"POST", "/b/", Operation::kPostObject},
+           {"GET", "/b/k?attributes", Operation::kGetObjectAttributes},
            {"POST", "/b?delete", Operation::kDeleteObjects},
            {"GET", "/b/k", Operation::kGetObject},
            {"HEAD", "/b/k", Operation::kHeadObject},
@@ -93,9 +97,10 @@ TEST(RouterTest, WhatCannotBeIsRefusedByItsName) {
   EXPECT_EQ(code("PATCH", "/b/k"), "MethodNotAllowed");
   EXPECT_EQ(code("PATCH", "/b"), "MethodNotAllowed");
   EXPECT_EQ(code("DELETE", "/"), "MethodNotAllowed");
-  EXPECT_EQ(code("POST", "/b"), "NotImplemented");
+  EXPECT_EQ(code("POST", "/b/k"), "NotImplemented");
+  EXPECT_EQ(code("GET", "/b?attributes"), "NotImplemented");
+  EXPECT_EQ(code("GET", "/b/k?versions"), "NotImplemented");
   EXPECT_EQ(code("PUT", "/b?versioning"), "NotImplemented");
-  EXPECT_EQ(code("GET", "/b?versions"), "NotImplemented");
   EXPECT_EQ(code("POST", "/b/k?select&select-type=2"), "NotImplemented");
   EXPECT_EQ(code("PUT", "/b/k?tagging"), "NotImplemented");
 }

@@ -1,6 +1,7 @@
 #include "gateway/temp_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,18 +36,25 @@ S3Result<TempFile> TempFile::make(int folder_fd) {
     std::string name = random_name(20);
     UniqueFd file(::openat(folder_fd, name.c_str(),
                            O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (file.valid()) return TempFile(folder_fd, std::move(file), std::move(name));
+    if (file.valid()) return TempFile(folder_fd, std::move(file), std::move(name), Fate::kRemoved);
     if (errno != EEXIST) return s3_errno(kName, errno);
   }
+}
+
+S3Result<TempFile> TempFile::open_kept(int folder_fd, std::string name) {
+  UniqueFd file(::openat(folder_fd, name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.valid()) return s3_errno(kName, errno);
+  return TempFile(folder_fd, std::move(file), std::move(name), Fate::kKept);
 }
 
 TempFile::TempFile(TempFile&& other) noexcept
     : folder_fd_(other.folder_fd_),
       file_(std::move(other.file_)),
-      name_(std::exchange(other.name_, {})) {}
+      name_(std::exchange(other.name_, {})),
+      fate_(other.fate_) {}
 
 TempFile::~TempFile() {
-  if (!name_.empty()) ::unlinkat(folder_fd_, name_.c_str(), 0);
+  if (!name_.empty() && fate_ == Fate::kRemoved) ::unlinkat(folder_fd_, name_.c_str(), 0);
 }
 
 S3Status TempFile::reserve(uint64_t size_bytes) {
@@ -87,6 +95,32 @@ S3Status TempFile::append(int from_fd, uint64_t offset, uint64_t length) {
     YARD_TRY(write(std::span(buffer).first(size_t(got))));
     at += got;
     length -= uint64_t(got);
+  }
+  return Ok{};
+}
+
+S3Status TempFile::seek(uint64_t offset) {
+  if (::lseek(fd(), off_t(offset), SEEK_SET) < 0) return s3_errno(kName, errno);
+  return Ok{};
+}
+
+S3Status TempFile::truncate(uint64_t size_bytes) {
+  if (::ftruncate(fd(), off_t(size_bytes)) != 0) return s3_errno(kName, errno);
+  return Ok{};
+}
+
+S3Status TempFile::write_out(uint64_t step_bytes, const std::function<void()>& progress) {
+  struct stat info = {};
+  if (::fstat(fd(), &info) != 0) return s3_errno(kName, errno);
+  ::sync_file_range(fd(), 0, 0, SYNC_FILE_RANGE_WRITE);
+  constexpr unsigned kWait =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  for (uint64_t at = 0; at < uint64_t(info.st_size); at += step_bytes) {
+    // A write that failed is told once, here or by sync(). Other errors: a file system without it.
+    if (::sync_file_range(fd(), off_t(at), off_t(step_bytes), kWait) != 0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+      return s3_errno(kName, errno);
+    progress();
   }
   return Ok{};
 }

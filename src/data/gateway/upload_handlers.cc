@@ -46,16 +46,6 @@ S3Status check_object_headers(const Headers& headers, const Assembly& assembly) 
   return Ok{};
 }
 
-std::string element_of(ChecksumAlgorithm algorithm) {
-  return "Checksum" + std::string(to_string(algorithm));
-}
-
-std::string location_of(const Call& call) {
-  return std::string(call.request.is_tls() ? "https://" : "http://") +
-         std::string(call.header("host").value_or("")) + "/" + call.route.bucket + "/" +
-         percent_encode_path(call.route.key);
-}
-
 S3Result<Assembly> complete_now(Call& call, Bucket& bucket,
                                 const std::vector<CompletedPart>& wanted, KeepAlive& keep_alive) {
   YARD_ASSIGN(const UploadInfo upload, upload_of(call));
@@ -142,7 +132,8 @@ S3Status upload_part(Call& call) {
                    "Checksum Type mismatch occurred, expected checksum Type: " +
                        std::string(to_string(upload.algorithm)) +
                        ", actual checksum Type: " + std::string(to_string(*claimed)));
-  YARD_ASSIGN(TempFile file, call.services.root->make_temp_file());
+  YARD_TRY(check_body_size(body));
+  YARD_ASSIGN(PartFile file, call.services.uploads.open_part(upload, number, body.size_bytes()));
   YARD_ASSIGN(const BodyDigests digests, receive(body, file, upload.algorithm));
   YARD_TRY(call.services.uploads.put_part(upload, number, std::move(file), digests));
   Headers& headers = call.response.headers();
@@ -163,9 +154,9 @@ S3Status complete_upload(Call& call) {
     if (auto before = completed_before(call, bucket, wanted)) completed = *std::move(before);
   if (!completed) return keep_alive.finish(std::move(completed).error());
   XmlWriter xml("CompleteMultipartUploadResult");
-  xml.text("Location", location_of(call)).text("Bucket", call.route.bucket);
+  xml.text("Location", location_of(call, call.route.key)).text("Bucket", call.route.bucket);
   xml.text("Key", call.route.key).text("ETag", quoted(completed->etag));
-  xml.text(element_of(completed->checksum.algorithm), completed->checksum.base64);
+  xml.text(checksum_element(completed->checksum.algorithm), completed->checksum.base64);
   xml.text("ChecksumType", to_string(completed->checksum.type));
   return keep_alive.finish(std::move(xml));
 }
@@ -202,7 +193,7 @@ S3Status list_parts(Call& call) {
     xml.open("Part").number("PartNumber", part.number);
     xml.text("LastModified", format_time(part.modified)).text("ETag", quoted(part.etag));
     xml.number("Size", part.size_bytes);
-    xml.text(element_of(upload.algorithm), base64_encode(bytes_of(part.digest))).close();
+    xml.text(checksum_element(upload.algorithm), base64_encode(bytes_of(part.digest))).close();
     last = part.number;
     ++count;
   }

@@ -17,6 +17,7 @@ namespace yard::gateway {
 namespace {
 
 constexpr const char* kUploadFile = "upload";
+constexpr const char* kStagedName = "staged";  // in a part's metadata
 constexpr size_t kIdBytes = 40;
 constexpr uint64_t kStepBytes = 64 << 20;
 constexpr size_t kUploadFileBytesMax = 1 << 20;
@@ -34,18 +35,6 @@ bool is_id(std::string_view text) {
   return text.size() == kIdBytes && std::ranges::all_of(text, [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
          });
-}
-
-std::string part_name(uint32_t number) {
-  return fmt::format("{:05}", number);
-}
-
-std::optional<uint32_t> part_number(std::string_view name) {
-  uint32_t number = 0;
-  const auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (failed != std::errc{} || end != name.data() + name.size() || name.size() != 5)
-    return std::nullopt;
-  return number;
 }
 
 // A file of two lines: what is uploaded, and the object's metadata as object_meta.h has it.
@@ -112,6 +101,51 @@ ObjectChecksum checksum_of(const UploadInfo& upload, const std::vector<PartInfo>
   return {upload.algorithm, ChecksumType::kFullObject, base64_encode(bytes_of(whole))};
 }
 
+// Where the bytes of a part are: in its file of `file_bytes`, or at its place.
+struct PartPlace {
+  uint64_t size_bytes = 0;
+  bool is_staged = false;
+};
+
+// Nothing for a part of an earlier boot, and for what is none.
+std::optional<PartPlace> place_of(const HeaderList& user, std::string_view boot_id,
+                                  uint64_t file_bytes) {
+  if (user.empty() || user.front() != std::pair<std::string, std::string>("boot", boot_id))
+    return std::nullopt;
+  if (user.size() == 1) return PartPlace{file_bytes, false};
+  const std::string& text = user[1].second;
+  uint64_t size_bytes = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), size_bytes);
+  const bool is_number = failed == std::errc{} && end == text.data() + text.size();
+  if (user[1].first != kStagedName || !is_number || file_bytes != 0) return std::nullopt;
+  return PartPlace{size_bytes, true};
+}
+
+// Whether the object is the staged file up to its size: every part fits where it belongs, and none
+// lies behind.
+bool fills_places(const Assembly& assembly, uint64_t part_bytes,
+                  const std::vector<std::string>& names) {
+  const size_t count = assembly.parts.size();
+  for (size_t i = 0; i < count; ++i) {
+    const PartInfo& part = assembly.parts[i];
+    if (part.number != i + 1 || part.size_bytes > part_bytes) return false;
+    if (i + 1 < count && part.size_bytes != part_bytes) return false;
+  }
+  return std::ranges::none_of(names, [&](const std::string& name) {
+    return part_number_of_name(name).value_or(0) > count;
+  });
+}
+
+S3Status append_part(TempFile& to, int from_fd, uint64_t offset, uint64_t size_bytes,
+                     const std::function<void()>& progress) {
+  for (uint64_t done = 0; done < size_bytes; done += kStepBytes) {
+    YARD_TRY(to.append(from_fd, offset + done, std::min(kStepBytes, size_bytes - done)));
+    ::sync_file_range(to.fd(), 0, 0, SYNC_FILE_RANGE_WRITE);
+    progress();
+  }
+  return Ok{};
+}
+
 // Of PartInfo or of CompletedPart.
 template <typename Part>
 std::string etag_of_parts(const std::vector<Part>& parts) {
@@ -163,35 +197,26 @@ std::optional<Assembly> find_assembly(const ObjectFile& object, std::string_view
                   .checksum = *meta.checksum};
 }
 
-// Marks an upload as ending for as long as it lives, unless another did.
-class Uploads::Ending {
- public:
-  Ending(Uploads& uploads, const std::string& id) : uploads_(uploads), id_(id) {
-    const std::scoped_lock lock(uploads_.mutex_);
-    is_ours_ = uploads_.ending_.insert(id_).second;
-  }
-  ~Ending() {
-    if (!is_ours_) return;
-    const std::scoped_lock lock(uploads_.mutex_);
-    uploads_.ending_.erase(id_);
-  }
-  Ending(const Ending&) = delete;
-  Ending& operator=(const Ending&) = delete;
-  bool is_ours() const { return is_ours_; }
-
- private:
-  Uploads& uploads_;
-  const std::string id_;
-  bool is_ours_ = false;
-};
-
 Uploads::Uploads(Root& root) : root_(root), boot_id_(read_boot_id()) {
   // What was killed while it began or ended an upload left a folder that is none.
   for (const std::string& id : names_in(root_.uploads().get())) {
     auto upload = read_upload(id);
-    if (!upload && upload.error().code == s3::kNoSuchUpload.code)
-      remove_tree(root_.uploads().get(), id.c_str());
+    const bool is_none =
+        upload ? is_half_removed(*upload) : upload.error().code == s3::kNoSuchUpload.code;
+    if (is_none) remove(id);
   }
+}
+
+// The gateway was killed just after the staged file had become the object.
+bool Uploads::is_half_removed(const UploadInfo& upload) const {
+  const auto folder = open_folder(upload.id);
+  if (!folder) return false;
+  const auto names = names_in(folder->get());
+  if (staged_part_bytes(names)) return false;
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    const auto part = open_part_file(upload, folder->get(), name);
+    return part && *part && (*part)->info.is_staged;
+  });
 }
 
 S3Result<UploadInfo> Uploads::begin(UploadInfo upload) {
@@ -248,7 +273,16 @@ S3Result<std::vector<UploadInfo>> Uploads::list(std::string_view bucket) const {
   return uploads;
 }
 
-S3Status Uploads::put_part(const UploadInfo& upload, uint32_t number, TempFile file,
+S3Result<PartFile> Uploads::open_part(const UploadInfo& upload, uint32_t number,
+                                      uint64_t size_bytes) {
+  YARD_ASSIGN(const UniqueFd folder, open_folder(upload.id));
+  YARD_ASSIGN(auto place, staging_.take(upload.id, folder.get(), number, size_bytes));
+  if (place) return PartFile(*std::move(place));
+  YARD_ASSIGN(TempFile file, root_.make_temp_file());
+  return PartFile(std::move(file));
+}
+
+S3Status Uploads::put_part(const UploadInfo& upload, uint32_t number, PartFile part,
                            const BodyDigests& digests) {
   YARD_ASSIGN(const UniqueFd folder, open_folder(upload.id));
   ObjectMeta meta;
@@ -256,8 +290,21 @@ S3Status Uploads::put_part(const UploadInfo& upload, uint32_t number, TempFile f
   meta.user = {{"boot", boot_id_}};
   meta.checksum = ObjectChecksum{upload.algorithm, ChecksumType::kFullObject,
                                  base64_encode(bytes_of(digests.wanted))};
-  // The disk may begin now with what completing will wait for.
-  ::sync_file_range(file.fd(), 0, 0, SYNC_FILE_RANGE_WRITE);
+  if (const Staging::Place* place = part.place()) {
+    if (!place->is_full()) return s3::kIncompleteBody;
+    // The disk may begin now with what completing will wait for.
+    ::sync_file_range(place->fd(), off_t(place->offset()), off_t(place->size_bytes()),
+                      SYNC_FILE_RANGE_WRITE);
+    meta.user.emplace_back(kStagedName, std::to_string(place->size_bytes()));
+    YARD_ASSIGN(TempFile record, root_.make_temp_file());
+    return record_part(upload, number, std::move(record), meta, folder);
+  }
+  ::sync_file_range(part.own()->fd(), 0, 0, SYNC_FILE_RANGE_WRITE);
+  return record_part(upload, number, std::move(*part.own()), meta, folder);
+}
+
+S3Status Uploads::record_part(const UploadInfo& upload, uint32_t number, TempFile file,
+                              const ObjectMeta& meta, const UniqueFd& folder) {
   YARD_TRY(root_.meta().attach(file.fd(), meta));
   if (!file.rename_to(folder.get(), part_name(number), TempFile::Existing::kReplaced)) {
     if (errno == ENOENT) return s3::kNoSuchUpload;
@@ -270,35 +317,39 @@ S3Status Uploads::put_part(const UploadInfo& upload, uint32_t number, TempFile f
   return s3::kNoSuchUpload;
 }
 
-S3Result<std::optional<PartInfo>> Uploads::read_part(const UploadInfo& upload,
-                                                     const UniqueFd& folder,
-                                                     const std::string& name) const {
-  const auto number = part_number(name);
-  if (!number) return std::optional<PartInfo>();
-  const UniqueFd file(::openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+S3Result<std::optional<Uploads::OpenPart>> Uploads::open_part_file(const UploadInfo& upload,
+                                                                   int folder_fd,
+                                                                   const std::string& name) const {
+  std::optional<OpenPart> none;
+  const auto number = part_number_of_name(name);
+  if (!number) return none;
+  UniqueFd file(::openat(folder_fd, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   struct stat info = {};
   if (!file.valid() || ::fstat(file.get(), &info) != 0) {
-    if (errno == ENOENT) return std::optional<PartInfo>();
+    if (errno == ENOENT) return none;
     return s3_errno("a part", errno);
   }
   const auto meta = root_.meta().find(file.get(), stamp_of(info));
-  const bool is_of_this_boot = meta && meta->user == HeaderList{{"boot", boot_id_}};
-  if (!is_of_this_boot || !meta->checksum || meta->checksum->algorithm != upload.algorithm)
-    return std::optional<PartInfo>();
+  const auto place = meta ? place_of(meta->user, boot_id_, uint64_t(info.st_size)) : std::nullopt;
+  if (!place || !meta->checksum || meta->checksum->algorithm != upload.algorithm) return none;
   using namespace std::chrono;
-  return std::optional(PartInfo{.number = *number,
-                                .size_bytes = uint64_t(info.st_size),
-                                .etag = meta->etag,
-                                .digest = base64_decode(meta->checksum->base64).value_or(""),
-                                .modified = system_clock::from_time_t(info.st_mtim.tv_sec)});
+  PartInfo part{.number = *number,
+                .size_bytes = place->size_bytes,
+                .etag = meta->etag,
+                .digest = base64_decode(meta->checksum->base64).value_or(""),
+                .is_staged = place->is_staged,
+                .modified = system_clock::from_time_t(info.st_mtim.tv_sec)};
+  return std::optional(OpenPart{std::move(part), std::move(file)});
 }
 
 S3Result<std::vector<PartInfo>> Uploads::parts(const UploadInfo& upload) const {
   YARD_ASSIGN(const UniqueFd folder, open_folder(upload.id));
+  const auto names = names_in(folder.get());
+  const bool has_staged = staged_part_bytes(names).has_value();
   std::vector<PartInfo> parts;
-  for (const std::string& name : names_in(folder.get())) {
-    YARD_ASSIGN(const auto part, read_part(upload, folder, name));
-    if (part) parts.push_back(*part);
+  for (const std::string& name : names) {
+    YARD_ASSIGN(auto part, open_part_file(upload, folder.get(), name));
+    if (part && (has_staged || !part->info.is_staged)) parts.push_back(std::move(part->info));
   }
   std::ranges::sort(parts, {}, &PartInfo::number);
   return parts;
@@ -307,40 +358,77 @@ S3Result<std::vector<PartInfo>> Uploads::parts(const UploadInfo& upload) const {
 S3Status Uploads::complete(const UploadInfo& upload, const Assembly& assembly, Bucket& bucket,
                            const Precondition& precondition,
                            const std::function<void()>& progress) {
-  const Ending ending(*this, upload.id);
+  const Staging::Ending ending(staging_, upload.id);
   if (!ending.is_ours()) return kOperationAborted;
   YARD_ASSIGN(const UniqueFd folder, open_folder(upload.id));
-  YARD_ASSIGN(TempFile file, root_.make_temp_file());
-  YARD_TRY(file.reserve(assembly.size_bytes));
-  uint64_t at = 0;
-  for (const PartInfo& part : assembly.parts) {
-    const UniqueFd from(
-        ::openat(folder.get(), part_name(part.number).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-    if (!from.valid()) return s3_errno("a part", errno);
-    // It may have been uploaded again since the plan was made.
-    YARD_ASSIGN(const auto now, read_part(upload, folder, part_name(part.number)));
-    if (!now || now->etag != part.etag || now->size_bytes != part.size_bytes)
-      return s3::kInvalidPart;
-    for (uint64_t offset = 0; offset < part.size_bytes; offset += kStepBytes) {
-      const uint64_t length = std::min(kStepBytes, part.size_bytes - offset);
-      YARD_TRY(file.append(from.get(), offset, length));
-      ::sync_file_range(file.fd(), off_t(at), off_t(length), SYNC_FILE_RANGE_WRITE);
-      at += length;
-      progress();
-    }
-  }
+  const auto names = names_in(folder.get());
+  const auto part_bytes = staged_part_bytes(names);
+  const bool in_place =
+      ending.is_alone() && part_bytes && fills_places(assembly, *part_bytes, names);
+  auto assembled = in_place
+                       ? assemble_in_place(upload, assembly, folder.get(), *part_bytes, progress)
+                       : assemble_copy(upload, assembly, folder.get(), part_bytes, progress);
+  if (!assembled) return std::move(assembled).error();
   ObjectMeta meta = upload.meta;
   meta.etag = assembly.etag;
   meta.checksum = assembly.checksum;
   meta.upload_id = upload.id;
   for (const PartInfo& part : assembly.parts) meta.part_sizes_bytes.push_back(part.size_bytes);
-  YARD_TRY(bucket.store(std::move(file), meta, upload.key, precondition));
+  YARD_TRY(bucket.store(*std::move(assembled), meta, upload.key, precondition));
   remove(upload.id);
   return Ok{};
 }
 
+// The part, as it was when the assembly was planned: it may have been uploaded again since.
+S3Result<Uploads::OpenPart> Uploads::open_planned(const UploadInfo& upload, const PartInfo& planned,
+                                                  int folder_fd) const {
+  YARD_ASSIGN(auto part, open_part_file(upload, folder_fd, part_name(planned.number)));
+  if (!part || part->info.etag != planned.etag || part->info.size_bytes != planned.size_bytes)
+    return s3::kInvalidPart;
+  return *std::move(part);
+}
+
+// The staged file itself, with the parts in it that came another way. What is refused later loses
+// nothing: a place is overwritten only while its part is a file of its own.
+S3Result<TempFile> Uploads::assemble_in_place(const UploadInfo& upload, const Assembly& assembly,
+                                              int folder_fd, uint64_t part_bytes,
+                                              const std::function<void()>& progress) {
+  YARD_ASSIGN(TempFile file, TempFile::open_kept(folder_fd, staged_name(part_bytes)));
+  uint64_t at = 0;
+  for (const PartInfo& planned : assembly.parts) {
+    YARD_ASSIGN(const OpenPart part, open_planned(upload, planned, folder_fd));
+    if (!part.info.is_staged) {
+      YARD_TRY(file.seek(at));
+      YARD_TRY(append_part(file, part.file.get(), 0, planned.size_bytes, progress));
+    }
+    at += planned.size_bytes;
+  }
+  YARD_TRY(file.truncate(at));
+  YARD_TRY(file.write_out(kStepBytes, progress));
+  return file;
+}
+
+S3Result<TempFile> Uploads::assemble_copy(const UploadInfo& upload, const Assembly& assembly,
+                                          int folder_fd, std::optional<uint64_t> part_bytes,
+                                          const std::function<void()>& progress) {
+  UniqueFd staged;
+  if (part_bytes)
+    staged = UniqueFd(
+        ::openat(folder_fd, staged_name(*part_bytes).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  YARD_ASSIGN(TempFile file, root_.make_temp_file());
+  YARD_TRY(file.reserve(assembly.size_bytes));
+  for (const PartInfo& planned : assembly.parts) {
+    YARD_ASSIGN(const OpenPart part, open_planned(upload, planned, folder_fd));
+    if (part.info.is_staged && !staged.valid()) return s3::kInvalidPart;
+    const int from = part.info.is_staged ? staged.get() : part.file.get();
+    const uint64_t offset = part.info.is_staged ? (planned.number - 1) * *part_bytes : 0;
+    YARD_TRY(append_part(file, from, offset, planned.size_bytes, progress));
+  }
+  return file;
+}
+
 S3Status Uploads::abort(const UploadInfo& upload) {
-  const Ending ending(*this, upload.id);
+  const Staging::Ending ending(staging_, upload.id);
   if (!ending.is_ours()) return kOperationAborted;
   remove(upload.id);
   return Ok{};
@@ -357,6 +445,7 @@ void Uploads::remove(const std::string& id) {
     }
   }
   remove_tree(root_.uploads().get(), id.c_str());
+  staging_.forget(id);
 }
 
 void Uploads::abort_all(std::string_view bucket) {

@@ -1,5 +1,6 @@
 // Uploads: multipart uploads in progress. Each is a folder .yard/uploads/ID: the file "upload" says
-// of what, the files "00001" ... are its parts.
+// of what, the files "00001" ... are its parts. Of a part that has a place in the staged file
+// (staging.h) that file is empty, and its metadata says how many bytes lie there.
 //
 // Parts are not synced one by one: the object is, when it is completed. So that a power cut between
 // the two cannot put half a part into an object, parts of an earlier boot count as not uploaded.
@@ -7,9 +8,7 @@
 
 #include <chrono>
 #include <functional>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,13 +17,12 @@
 #include "gateway/bucket.h"
 #include "gateway/root.h"
 #include "gateway/s3_error.h"
+#include "gateway/staging.h"
 #include "gateway/xml.h"
 
 namespace yard::gateway {
 
 inline constexpr uint32_t kPartCountMax = 10'000;
-inline constexpr uint64_t kPartBytesMin = 5 << 20;  // but for the last one
-inline constexpr uint64_t kObjectBytesMax = uint64_t{5} << 40;
 
 struct UploadInfo {
   std::string id;
@@ -42,6 +40,7 @@ struct PartInfo {
   uint64_t size_bytes = 0;
   std::string etag;    // the MD5 in hexadecimal
   std::string digest;  // of the upload's algorithm, not encoded
+  bool is_staged = false;
   std::chrono::system_clock::time_point modified;
 };
 
@@ -73,12 +72,15 @@ class Uploads {
                             std::string_view id) const;
   S3Result<std::vector<UploadInfo>> list(std::string_view bucket) const;  // by key, then by age
 
+  // What a part of `size_bytes` is to be written to.
+  S3Result<PartFile> open_part(const UploadInfo& upload, uint32_t number, uint64_t size_bytes);
   // In the place of an earlier one of that number. digests.wanted is of the upload's algorithm.
-  S3Status put_part(const UploadInfo& upload, uint32_t number, TempFile file,
+  S3Status put_part(const UploadInfo& upload, uint32_t number, PartFile file,
                     const BodyDigests& digests);
   S3Result<std::vector<PartInfo>> parts(const UploadInfo& upload) const;  // by number
 
-  // Makes the object; then the upload is no more. `progress` is called while bytes are copied.
+  // Makes the object; then the upload is no more. `progress` is called while the bytes are brought
+  // together and to the disk.
   // OperationAborted while another request completes or aborts the same upload.
   S3Status complete(const UploadInfo& upload, const Assembly& assembly, Bucket& bucket,
                     const Precondition& precondition, const std::function<void()>& progress);
@@ -86,17 +88,31 @@ class Uploads {
   void abort_all(std::string_view bucket);
 
  private:
-  class Ending;
+  // A part and its file, which is empty when it is staged.
+  struct OpenPart {
+    PartInfo info;
+    UniqueFd file;
+  };
   S3Result<UniqueFd> open_folder(std::string_view id) const;
   S3Result<UploadInfo> read_upload(const std::string& id) const;
-  S3Result<std::optional<PartInfo>> read_part(const UploadInfo& upload, const UniqueFd& folder,
-                                              const std::string& name) const;
+  bool is_half_removed(const UploadInfo& upload) const;
+  S3Status record_part(const UploadInfo& upload, uint32_t number, TempFile file,
+                       const ObjectMeta& meta, const UniqueFd& folder);
+  S3Result<std::optional<OpenPart>> open_part_file(const UploadInfo& upload, int folder_fd,
+                                                   const std::string& name) const;
+  S3Result<OpenPart> open_planned(const UploadInfo& upload, const PartInfo& planned,
+                                  int folder_fd) const;
+  S3Result<TempFile> assemble_in_place(const UploadInfo& upload, const Assembly& assembly,
+                                       int folder_fd, uint64_t part_bytes,
+                                       const std::function<void()>& progress);
+  S3Result<TempFile> assemble_copy(const UploadInfo& upload, const Assembly& assembly,
+                                   int folder_fd, std::optional<uint64_t> part_bytes,
+                                   const std::function<void()>& progress);
   void remove(const std::string& id);
 
   Root& root_;
   const std::string boot_id_;
-  std::mutex mutex_;
-  std::set<std::string> ending_;  // being completed or aborted
+  Staging staging_;
 };
 
 }  // namespace yard::gateway

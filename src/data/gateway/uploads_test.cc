@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
+#include <random>
 
 #include "base/clock.h"
 #include "gateway/testing/temp_root.h"
@@ -13,6 +15,10 @@ namespace {
 
 S3Status anything(const ObjectFile*) {
   return Ok{};
+}
+
+S3Status refuse(const ObjectFile*) {
+  return s3::kPreconditionFailed;
 }
 
 PartInfo part(uint32_t number, uint64_t size_bytes = kPartBytesMin) {
@@ -94,14 +100,36 @@ class UploadsTest : public testing::TestWithParam<MetaStore::Place> {
                             .names_algorithm = true});
   }
   S3Status put(const UploadInfo& upload, uint32_t number, std::string_view content) {
-    TempFile file = *folder_.root().make_temp_file();
-    EXPECT_TRUE(file.write(bytes_of(content)));
+    auto file = uploads_.open_part(upload, number, content.size());
+    if (!file) return file.error();
+    EXPECT_TRUE(file->write(bytes_of(content)));
+    return finish(upload, number, *std::move(file), content);
+  }
+  S3Status finish(const UploadInfo& upload, uint32_t number, PartFile file,
+                  std::string_view content) {
     Checksum md5(ChecksumAlgorithm::kMd5);
     Checksum wanted(upload.algorithm);
     md5.update(bytes_of(content));
     wanted.update(bytes_of(content));
     return uploads_.put_part(upload, number, std::move(file),
                              {content.size(), md5.digest(), wanted.digest()});
+  }
+  ino_t inode_of(const std::string& path) {
+    struct stat info = {};
+    EXPECT_EQ(::stat((folder_.path() / path).c_str(), &info), 0) << path;
+    return info.st_ino;
+  }
+  std::string staged_path(const UploadInfo& upload) {
+    return ".yard/uploads/" + upload.id + "/" + staged_name(kPartBytesMin);
+  }
+  S3Status complete_first(const UploadInfo& upload, size_t count,
+                          const Precondition& precondition = anything) {
+    auto parts = *uploads_.parts(upload);
+    if (parts.size() > count) parts.resize(count);
+    const auto plan = plan_assembly(upload, parts, all_of(parts));
+    if (!plan) return plan.error();
+    Bucket bucket = folder_.bucket();
+    return uploads_.complete(upload, *plan, bucket, precondition, [] {});
   }
   S3Status complete(const UploadInfo& upload) {
     const auto parts = uploads_.parts(upload);
@@ -231,12 +259,140 @@ TEST_P(UploadsTest, AnUploadWhoseCompletionWasRefusedCanBeCompletedLater) {
   const auto parts = uploads_.parts(upload);
   const auto plan = plan_assembly(upload, *parts, all_of(*parts));
   Bucket bucket = folder_.bucket();
-  const auto refuse = [](const ObjectFile*) -> S3Status { return s3::kPreconditionFailed; };
   EXPECT_EQ(uploads_.complete(upload, *plan, bucket, refuse, [] {}).error().http_status, 412);
   EXPECT_EQ(folder_.content("k"), "no such key");
   EXPECT_EQ(folder_.count_in("tmp"), 0u);
   EXPECT_TRUE(complete(upload));
   EXPECT_EQ(folder_.content("k"), "content");
+}
+
+std::string part_of(char letter) {
+  return std::string(kPartBytesMin, letter);
+}
+
+TEST_P(UploadsTest, ThePartsOfOneSizeBecomeTheObjectWithoutBeingCopied) {
+  const UploadInfo upload = begin();
+  ASSERT_TRUE(put(upload, 3, part_of('c')));
+  ASSERT_TRUE(put(upload, 1, part_of('a')));
+  ASSERT_TRUE(put(upload, 4, "end"));
+  ASSERT_TRUE(put(upload, 2, part_of('b')));
+  const ino_t staged = inode_of(staged_path(upload));
+  ASSERT_TRUE(complete(upload));
+  EXPECT_EQ(folder_.content("k"), part_of('a') + part_of('b') + part_of('c') + "end");
+  EXPECT_EQ(inode_of("b/k"), staged);
+  EXPECT_EQ(folder_.count_in("uploads"), 0u);
+}
+
+TEST_P(UploadsTest, APartThatComesAgainNeverTouchesTheOneThatIsThere) {
+  const UploadInfo upload = begin();
+  ASSERT_TRUE(put(upload, 1, part_of('a')));
+  {
+    auto again = uploads_.open_part(upload, 1, kPartBytesMin);
+    ASSERT_TRUE(again->write(bytes_of(part_of('x')).first(1000)));
+  }  // and breaks off
+  ASSERT_TRUE(put(upload, 2, "end"));
+  ASSERT_TRUE(complete_first(upload, 2, refuse).error().http_status == 412);
+  ASSERT_TRUE(put(upload, 1, part_of('b')));
+  const ino_t staged = inode_of(staged_path(upload));
+  ASSERT_TRUE(complete(upload));
+  EXPECT_EQ(folder_.content("k"), part_of('b') + "end");
+  EXPECT_EQ(inode_of("b/k"), staged);
+}
+
+TEST_P(UploadsTest, AnAttemptThatBreaksOffLeavesThePlaceToTheNext) {
+  const UploadInfo upload = begin();
+  {
+    auto first = uploads_.open_part(upload, 1, kPartBytesMin);
+    ASSERT_TRUE(first->place());
+    EXPECT_TRUE(first->reserve(kPartBytesMin));
+    EXPECT_TRUE(first->write(bytes_of("some")));
+  }
+  EXPECT_TRUE(uploads_.parts(upload)->empty());
+  auto second = uploads_.open_part(upload, 1, kPartBytesMin);
+  ASSERT_TRUE(second->place());
+  ASSERT_FALSE(finish(upload, 1, *std::move(second), part_of('a')));  // nothing was written
+  ASSERT_TRUE(put(upload, 1, part_of('a')));
+  ASSERT_TRUE(complete(upload));
+  EXPECT_EQ(folder_.content("k"), part_of('a'));
+}
+
+TEST_P(UploadsTest, NothingIsWrittenPastAPlacesEnd) {
+  const UploadInfo upload = begin();
+  ASSERT_TRUE(put(upload, 2, part_of('b')));
+  auto file = uploads_.open_part(upload, 1, kPartBytesMin);
+  ASSERT_TRUE(file->place());
+  EXPECT_EQ(file->write(bytes_of(part_of('a') + "x")).error().code, "IncompleteBody");
+  ASSERT_TRUE(file->write(bytes_of(part_of('a'))));
+  EXPECT_EQ(file->write(bytes_of("x")).error().code, "IncompleteBody");
+  ASSERT_TRUE(finish(upload, 1, *std::move(file), part_of('a')));
+  ASSERT_TRUE(complete(upload));
+  EXPECT_EQ(folder_.content("k"), part_of('a') + part_of('b'));
+}
+
+TEST_P(UploadsTest, WhoStillWritesAPartWhileTheUploadIsCompletedDoesNotReachTheObject) {
+  const UploadInfo upload = begin();
+  ASSERT_TRUE(put(upload, 1, part_of('a')));
+  auto late = uploads_.open_part(upload, 2, kPartBytesMin);
+  ASSERT_TRUE(late->place());
+  ASSERT_TRUE(late->write(bytes_of(part_of('x')).first(1000)));
+  ASSERT_TRUE(complete(upload));
+  ASSERT_TRUE(late->write(bytes_of(part_of('x')).first(kPartBytesMin - 1000)));
+  EXPECT_EQ(finish(upload, 2, *std::move(late), part_of('x')).error().code, "NoSuchUpload");
+  EXPECT_EQ(folder_.content("k"), part_of('a'));
+  EXPECT_EQ(folder_.count_in("uploads"), 0u);
+}
+
+TEST_P(UploadsTest, ACompletionThatWasRefusedLosesNoPartBehindIt) {
+  const UploadInfo upload = begin();
+  for (const auto& [number, letter] : {std::pair(1u, 'a'), std::pair(2u, 'b'), std::pair(3u, 'c')})
+    ASSERT_TRUE(put(upload, number, part_of(letter)));
+  EXPECT_EQ(complete_first(upload, 1, refuse).error().http_status, 412);
+  ASSERT_TRUE(complete(upload));
+  EXPECT_EQ(folder_.content("k"), part_of('a') + part_of('b') + part_of('c'));
+}
+
+TEST_P(UploadsTest, OfAnUploadWhoseFileBecameTheObjectNothingIsLeftAfterARestart) {
+  const UploadInfo upload = begin();
+  ASSERT_TRUE(put(upload, 1, part_of('a')));
+  // As a gateway leaves it that is killed between the two.
+  std::filesystem::rename(folder_.path() / staged_path(upload), folder_.path() / "b/k");
+  EXPECT_TRUE(uploads_.parts(upload)->empty());
+  const Uploads again(folder_.root());
+  EXPECT_EQ(folder_.count_in("uploads"), 0u);
+  EXPECT_EQ(folder_.content("k"), part_of('a'));
+}
+
+// Parts of a few sizes, in any order, again and again, some of them broken off: the object is what
+// the latest of each number make.
+TEST_P(UploadsTest, WhateverCameBeforeTheObjectIsTheLatestParts) {
+  std::mt19937 random(7);
+  const auto below = [&](uint32_t bound) {
+    return std::uniform_int_distribution<uint32_t>(0, bound - 1)(random);
+  };
+  for (int round = 0; round < 4; ++round) {
+    const UploadInfo upload = begin();
+    std::map<uint32_t, std::string> latest;
+    for (int step = 0; step < 8; ++step) {
+      const uint32_t number = 1 + below(4);
+      const std::string content(kPartBytesMin + (below(4) == 0 ? 1 + below(9) : 0),
+                                char('a' + below(26)));
+      if (below(4) == 0) {
+        auto broken = uploads_.open_part(upload, number, content.size());
+        ASSERT_TRUE(broken->write(bytes_of(content).first(below(uint32_t(content.size())))));
+        continue;
+      }
+      ASSERT_TRUE(put(upload, number, content));
+      latest[number] = content;
+      if (below(4) == 0) {
+        EXPECT_EQ(complete_first(upload, 1 + below(4), refuse).error().http_status, 412);
+      }
+    }
+    std::string whole;
+    for (const auto& [number, content] : latest) whole += content;
+    if (latest.empty()) continue;
+    ASSERT_TRUE(complete(upload));
+    ASSERT_TRUE(folder_.content("k") == whole) << "round " << round;
+  }
 }
 
 TEST(UploadedPartsTest, OfAnEarlierBootAreNotTrusted) {
