@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/stop_token.h"
 #include "base/subprocess.h"
+#include "collective/flight.h"
 #include "collective/rendezvous.h"
 #include "loop/trainer.h"
 #include "models/model_folder.h"
@@ -101,12 +102,20 @@ std::string output_dir(const RankFacts& facts, const yard::loop::Recipe& recipe)
 Result<std::unique_ptr<yard::collective::Group>> join(const RankFacts& facts,
                                                       const yard::StopToken& stop) {
   if (facts.world_size == 1) return yard::collective::single_rank_group();
+  std::string flight_path;
+  if (!facts.job_dir.empty()) {
+    flight_path = yard::collective::flight_path(facts.job_dir, facts.rank);
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path(flight_path).parent_path(), error);
+    if (error) return Error{Code::kUnavailable, flight_path + ": its folder: " + error.message()};
+  }
   return yard::collective::connect({.rank = facts.rank,
                                     .world_size = facts.world_size,
                                     .master_address = facts.master_address,
                                     .master_port = static_cast<uint16_t>(facts.master_port),
                                     .run_id = facts.run_id,
-                                    .generation = static_cast<uint64_t>(facts.attempt)},
+                                    .generation = static_cast<uint64_t>(facts.attempt),
+                                    .flight_path = flight_path},
                                    stop);
 }
 

@@ -35,6 +35,7 @@ void add_prep_commands(CLI::App& app, Context& context);          // yard prep .
 void add_job_commands(CLI::App& app, Context& context);          // yard run|jobs|logs|describe|stop
 void add_s3_commands(CLI::App& app, Context& context);           // yard s3 serve|env|uploads
 void add_s3_uploads_command(CLI::App& group, Context& context);  // of `yard s3`
+void add_collective_commands(CLI::App& app, Context& context);   // yard topo|check|flight
 void add_report_command(CLI::App& app, Context& context);        // yard report
 
 }  // namespace yard::app

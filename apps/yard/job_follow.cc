@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -61,6 +62,15 @@ std::string last_lines(const std::string& path) {
 }
 
 }  // namespace
+
+Result<engine::JobControl> open_control(const Context& context) {
+  engine::JobControlOptions options;
+  options.home = std::filesystem::absolute(context.yard_home).lexically_normal();
+  options.yard_program = context.bin_dir + "/yard";
+  options.env = context.env;
+  options.env["YARD_HOME"] = options.home;
+  return engine::JobControl::open(options);
+}
 
 JobFollower::JobFollower(engine::JobControl& control, const Context& context, std::string name,
                          int ranks)

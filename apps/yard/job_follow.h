@@ -16,6 +16,9 @@
 
 namespace yard::app {
 
+// The jobs of our YARD_HOME.
+Result<engine::JobControl> open_control(const Context& context);
+
 // Only looks: a follower that is closed changes nothing for the job. What happened before it was
 // made is not shown.
 class JobFollower {

@@ -25,15 +25,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookPeriod{100};
 
-Result<engine::JobControl> open_control(const Context& context) {
-  engine::JobControlOptions options;
-  options.home = std::filesystem::absolute(context.yard_home).lexically_normal();
-  options.yard_program = context.bin_dir + "/yard";
-  options.env = context.env;
-  options.env["YARD_HOME"] = options.home;
-  return engine::JobControl::open(options);
-}
-
 void say_started(const engine::JobControl& control, const jobs::JobSpec& spec) {
   fmt::print("job {}: {} rank{}, {}\n", spec.name, spec.ranks, spec.ranks == 1 ? "" : "s",
              control.folder(spec.name).dir);

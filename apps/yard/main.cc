@@ -66,6 +66,7 @@ int run(int argc, char** argv) {
   yard::app::add_prep_commands(app, context);
   yard::app::add_job_commands(app, context);
   yard::app::add_s3_commands(app, context);
+  yard::app::add_collective_commands(app, context);
   yard::app::add_report_command(app, context);
   yard::app::add_completion_command(app, context);
   if (argc > 1)

@@ -36,11 +36,14 @@ class Failure {
   // The rank that this one waits for right now, -1 for none: who holds up whom.
   void set_waited_rank(int rank) {
     waited_rank_.store(rank, std::memory_order_relaxed);
+    if (shown_waited_rank_ != nullptr) shown_waited_rank_->store(rank, std::memory_order_relaxed);
     if (rank >= 0) last_waited_rank_.store(rank, std::memory_order_relaxed);
   }
   // The last that was waited for since this was called before, -1 for none.
   int take_last_waited_rank() { return last_waited_rank_.exchange(-1, std::memory_order_relaxed); }
   int waited_rank() const { return waited_rank_.load(std::memory_order_relaxed); }
+  // Where others look for it; before there are operations. It must outlive them.
+  void show_waited_rank_in(std::atomic<int32_t>& place) { shown_waited_rank_ = &place; }
   // The rank at the end of the chain: the one we wait for, or whom that one waits for, ...
   void set_culprit_finder(std::function<int(int)> finder) { culprit_finder_ = std::move(finder); }
   int culprit_of(int waited) const { return culprit_finder_ ? culprit_finder_(waited) : waited; }
@@ -52,6 +55,7 @@ class Failure {
   std::atomic<bool> failed_ = false;
   std::atomic<int> waited_rank_ = -1;
   std::atomic<int> last_waited_rank_ = -1;
+  std::atomic<int32_t>* shown_waited_rank_ = nullptr;
   std::function<int(int)> culprit_finder_;  // set before there are operations
   UniqueFd event_;
 };

@@ -1,61 +1,126 @@
 #include "collective/flight_recorder_internal.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "base/file.h"
+
 namespace yard::collective {
 namespace {
 
-constexpr size_t kEntriesMax = 512;
-
-int64_t microseconds(FlightEntry::Clock::duration duration) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+int64_t unix_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
-bool is_set(FlightEntry::Clock::time_point time) {
-  return time != FlightEntry::Clock::time_point();
+// Others that read meanwhile see an odd version and look again.
+template <typename Write>
+void write_slot(FlightSlot& slot, Write write) {
+  const uint32_t version = slot.version.load(std::memory_order_relaxed);
+  slot.version.store(version + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  write();
+  slot.version.store(version + 2, std::memory_order_release);
 }
 
-FlightRecord record_of(const FlightEntry& entry, int waited_rank) {
-  FlightRecord record;
-  record.call = describe(entry.call);
-  record.issued_unix_us = microseconds(entry.issued.time_since_epoch());
-  if (is_set(entry.started)) record.started_after_us = microseconds(entry.started - entry.issued);
-  if (is_set(entry.ended)) record.ended_after_us = microseconds(entry.ended - entry.issued);
-  const bool is_running = is_set(entry.started) && !is_set(entry.ended);
-  record.waited_rank = is_running ? waited_rank : entry.waited_rank;
-  record.error = entry.error;
-  return record;
+Result<void*> map_pages(const std::string& path) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  UniqueFd fd;
+  if (!path.empty()) {
+    // A process of an older attempt may still have the old file mapped.
+    ::unlink(path.c_str());
+    fd.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!fd.valid()) return errno_error(path, errno);
+    // Reserved: a full disk must not be a SIGBUS later.
+    const int error = ::posix_fallocate(fd.get(), 0, sizeof(FlightPages));
+    if (error != 0) return errno_error(path, error);
+    flags = MAP_SHARED;
+  }
+  void* at = ::mmap(nullptr, sizeof(FlightPages), PROT_READ | PROT_WRITE, flags, fd.get(), 0);
+  if (at == MAP_FAILED) return errno_error("mapping the flight recorder", errno);
+  return at;
 }
 
 }  // namespace
 
-std::shared_ptr<FlightEntry> FlightRecorder::issued(const CallRecord& call) {
-  auto entry = std::make_shared<FlightEntry>();
-  entry->call = call;
-  entry->issued = FlightEntry::Clock::now();
+Result<std::shared_ptr<FlightRecorder>> FlightRecorder::create(const std::string& path, int rank,
+                                                               int world_size,
+                                                               uint64_t generation) {
+  YARD_ASSIGN(void* const at, map_pages(path));
+  auto* pages = new (at) FlightPages{};
+  FlightHeader& header = pages->header;
+  header.slot_bytes = sizeof(FlightSlot);
+  header.slot_count = kFlightSlots;
+  header.rank = rank;
+  header.world_size = world_size;
+  header.pid = ::getpid();
+  header.generation = generation;
+  header.waited_rank = -1;
+  std::memcpy(header.magic, kFlightMagic, sizeof header.magic);
+  return std::shared_ptr<FlightRecorder>(new FlightRecorder(pages));
+}
+
+FlightRecorder::~FlightRecorder() {
+  ::munmap(pages_, sizeof(FlightPages));
+}
+
+FlightSlot* FlightRecorder::slot_of(FlightEntry entry) {
+  const uint64_t issued = pages_->header.issued_count.load(std::memory_order_relaxed);
+  return entry + kFlightSlots <= issued ? nullptr : &pages_->slots[entry % kFlightSlots];
+}
+
+FlightEntry FlightRecorder::issued(const CallRecord& call) {
+  const int64_t now = unix_us();
   std::lock_guard lock(mutex_);
-  if (entries_.size() == kEntriesMax) entries_.pop_front();
-  entries_.push_back(entry);
+  const FlightEntry entry = pages_->header.issued_count.load(std::memory_order_relaxed);
+  FlightSlot& slot = pages_->slots[entry % kFlightSlots];
+  write_slot(slot, [&] {
+    slot.call = call;
+    slot.issued_unix_us = now;
+    slot.started_after_us = -1;
+    slot.ended_after_us = -1;
+    slot.waited_rank = -1;
+    slot.error[0] = '\0';
+  });
+  pages_->header.issued_count.store(entry + 1, std::memory_order_release);
   return entry;
 }
 
-void FlightRecorder::started(FlightEntry& entry) {
-  const auto now = FlightEntry::Clock::now();
+void FlightRecorder::started(FlightEntry entry) {
+  const int64_t now = unix_us();
   std::lock_guard lock(mutex_);
-  entry.started = now;
+  FlightSlot* slot = slot_of(entry);
+  if (slot == nullptr) return;
+  write_slot(*slot, [&] { slot->started_after_us = now - slot->issued_unix_us; });
 }
 
-void FlightRecorder::ended(FlightEntry& entry, const Status& status, int waited_rank) {
-  const auto now = FlightEntry::Clock::now();
+void FlightRecorder::ended(FlightEntry entry, const Status& status, int waited_rank) {
+  const int64_t now = unix_us();
   std::lock_guard lock(mutex_);
-  entry.ended = now;
-  entry.waited_rank = waited_rank;
-  if (!status) entry.error = status.error().message;
+  FlightSlot* slot = slot_of(entry);
+  if (slot == nullptr) return;
+  write_slot(*slot, [&] {
+    slot->ended_after_us = now - slot->issued_unix_us;
+    slot->waited_rank = waited_rank;
+    if (!status) {
+      const std::string& text = status.error().message;
+      const size_t size = std::min(text.size(), sizeof slot->error - 1);
+      std::memcpy(slot->error, text.data(), size);
+      slot->error[size] = '\0';
+    }
+  });
 }
 
-std::vector<FlightRecord> FlightRecorder::records(int waited_rank) const {
+std::vector<FlightRecord> FlightRecorder::records() const {
   std::lock_guard lock(mutex_);
-  std::vector<FlightRecord> records;
-  for (const auto& entry : entries_) records.push_back(record_of(*entry, waited_rank));
-  return records;
+  return records_of(*pages_);
 }
 
 }  // namespace yard::collective

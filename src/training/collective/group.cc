@@ -26,15 +26,15 @@ class QueuedWork : public Work {
 class MessageWork : public Work {
  public:
   MessageWork(std::shared_ptr<PointToPoint> messages, std::shared_ptr<FlightRecorder> flight,
-              std::shared_ptr<FlightEntry> entry, std::shared_ptr<Message> message)
+              FlightEntry entry, std::shared_ptr<Message> message)
       : messages_(std::move(messages)),
         flight_(std::move(flight)),
-        entry_(std::move(entry)),
+        entry_(entry),
         message_(std::move(message)) {}
   ~MessageWork() override { (void)wait(); }
   Status wait() override {
     Status status = messages_->wait(*message_);
-    if (!std::exchange(ended_, true)) flight_->ended(*entry_, status, -1);
+    if (!std::exchange(ended_, true)) flight_->ended(entry_, status, -1);
     return status;
   }
   bool done() const override { return message_->done.load(std::memory_order_acquire); }
@@ -42,7 +42,7 @@ class MessageWork : public Work {
  private:
   std::shared_ptr<PointToPoint> messages_;
   std::shared_ptr<FlightRecorder> flight_;
-  std::shared_ptr<FlightEntry> entry_;
+  FlightEntry entry_;
   std::shared_ptr<Message> message_;
   bool ended_ = false;
 };
@@ -94,7 +94,7 @@ class ConnectedGroup : public Group {
         registry_(std::make_shared<SharedRegistry>(parts_.place.index)),
         local_(parts_.topology, *parts_.team),
         messages_(std::move(parts_.messages)),
-        flight_(std::make_shared<FlightRecorder>()),
+        flight_(std::move(parts_.flight)),
         spanning_(parts_.topology, *parts_.team, parts_.rail.get(), *messages_, local_),
         queue_(std::make_shared<OperationQueue>(
             [this](Operation& operation) { return run(operation); })) {}
@@ -148,9 +148,7 @@ class ConnectedGroup : public Group {
   std::unique_ptr<Work> receive(std::span<std::byte> bytes, int from, uint64_t tag,
                                 int* source) override;
   Result<std::unique_ptr<Group>> split(int color, int key) override;
-  std::vector<FlightRecord> flight() const override {
-    return flight_->records(parts_.failure->waited_rank());
-  }
+  std::vector<FlightRecord> flight() const override { return flight_->records(); }
 
   Result<std::unique_ptr<SharedBuffer>> allocate(size_t size_bytes) override;
 
@@ -180,9 +178,9 @@ class ConnectedGroup : public Group {
     return operation;
   }
   std::unique_ptr<Work> work_of(std::shared_ptr<Message> message) {
-    auto entry = flight_->issued(message->call);
-    flight_->started(*entry);
-    return std::make_unique<MessageWork>(messages_, flight_, std::move(entry), std::move(message));
+    const FlightEntry entry = flight_->issued(message->call);
+    flight_->started(entry);
+    return std::make_unique<MessageWork>(messages_, flight_, entry, std::move(message));
   }
   Status run(Operation& operation);
   Status run_together(Operation& operation);
@@ -310,7 +308,7 @@ std::unique_ptr<Work> ConnectedGroup::receive(std::span<std::byte> bytes, int fr
 
 Status ConnectedGroup::run(Operation& operation) {
   Failure& failure = *parts_.failure;
-  flight_->started(*operation.flight);
+  flight_->started(operation.flight);
   (void)failure.take_last_waited_rank();
   Status status = failure.failed() ? failure.status() : run_together(operation);
   // An operation that is whole stays so, whatever happened to the others meanwhile.
@@ -318,7 +316,7 @@ Status ConnectedGroup::run(Operation& operation) {
     failure.report(std::move(status).error());
     status = failure.status();
   }
-  flight_->ended(*operation.flight, status, failure.take_last_waited_rank());
+  flight_->ended(operation.flight, status, failure.take_last_waited_rank());
   return status;
 }
 

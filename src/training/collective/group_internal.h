@@ -71,6 +71,7 @@ struct Connected {
   std::unique_ptr<HostAlgorithms> rail;
   std::string own_address;  // where the others reach us
   std::unique_ptr<PointToPoint> messages;
+  std::shared_ptr<FlightRecorder> flight;
 };
 
 // connect(), rank 0 taking the others at `listener` if that is valid.

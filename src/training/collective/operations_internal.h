@@ -57,7 +57,7 @@ struct Operation {
   // By rank, of the kinds that exchange(); in order, of an all_reduce of several tensors.
   std::vector<std::span<const std::byte>> ins;
   std::vector<std::span<std::byte>> outs;
-  std::shared_ptr<FlightEntry> flight;
+  FlightEntry flight = 0;
   std::atomic<bool> done = false;
   Status status = Ok{};  // once done
 };

@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
-
-#include "base/file.h"
-#include "base/ids.h"
 #include "base/log.h"
 #include "collective/group_internal.h"
+#include "collective/hardware.h"
 #include "collective/membership_internal.h"
 
 namespace yard::collective {
@@ -34,21 +31,6 @@ Status check(const RendezvousOptions& options) {
   if (options.connect_timeout.count() <= 0 || options.operation_timeout.count() <= 0)
     return refuse("timeouts must be positive");
   return Ok{};
-}
-
-// Ranks that agree in all of this can map each other's memory and meet on an abstract socket. One
-// that cannot tell who it is shares with nobody.
-std::string identity_of_this_host() {
-  auto boot_id = read_file("/proc/sys/kernel/random/boot_id", 4096);
-  if (!boot_id) return random_name(32);
-  std::string identity = *boot_id + fmt::format(" uid {}", ::geteuid());
-  for (const char* name : {"ipc", "net"}) {
-    std::array<char, 64> link{};
-    const std::string path = fmt::format("/proc/self/ns/{}", name);
-    if (::readlink(path.c_str(), link.data(), link.size() - 1) <= 0) return random_name(32);
-    identity += fmt::format(" {}", link.data());
-  }
-  return identity;
 }
 
 Topology topology_of(const RendezvousOptions& options, const Welcome& welcome) {
@@ -163,14 +145,18 @@ Result<std::unique_ptr<Group>> connect_at(const RendezvousOptions& options, Uniq
   Patience patience{.deadline = std::chrono::steady_clock::now() + options.connect_timeout,
                     .stop = stop};
   const std::string identity =
-      options.host_identity.empty() ? identity_of_this_host() : options.host_identity;
+      options.host_identity.empty() ? host_identity() : options.host_identity;
   YARD_ASSIGN(Membership membership, meet(options, std::move(listener), identity, patience));
   Connected parts;
+  YARD_ASSIGN(parts.flight, FlightRecorder::create(options.flight_path, options.rank,
+                                                   options.world_size, options.generation));
   parts.options = options;
   parts.options.announce = nullptr;
+  parts.options.flight_path.clear();  // of this group alone
   parts.topology = topology_of(options, membership.welcome);
   parts.place = place_of(parts.topology);
   parts.failure = std::make_unique<Failure>();
+  parts.failure->show_waited_rank_in(parts.flight->waited_rank());
   parts.control =
       std::make_unique<Control>(options.rank, std::move(membership.sockets), *parts.failure);
   parts.failure->set_culprit_finder(

@@ -34,6 +34,9 @@ struct RendezvousOptions {
   std::chrono::milliseconds connect_timeout{60'000};
   // An operation for which a *living* peer lets us wait longer than this is an Error.
   std::chrono::milliseconds operation_timeout{600'000};
+  // File of the flight recorder, see collective/flight.h; its folder must exist. Empty: only in
+  // memory.
+  std::string flight_path;
   // The same on all ranks. kAuto: by the size and the latency and bandwidth measured at the start.
   BetweenHosts between_hosts = BetweenHosts::kAuto;
   // Likewise. kBF16 halves the bytes and rounds: a relative error of up to 2^-9 for each of the
@@ -51,5 +54,7 @@ Result<std::unique_ptr<Group>> connect(const RendezvousOptions& options, const S
 // The address of this host from which it would talk to `host`: where that one can reach us.
 // kInvalidArgument: no such name; kUnavailable: no route.
 Result<std::string> address_towards(const std::string& host);
+// A port of 127.0.0.1 that nobody listens on right now.
+Result<uint16_t> free_loopback_port();
 
 }  // namespace yard::collective

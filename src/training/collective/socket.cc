@@ -89,6 +89,11 @@ socklen_t abstract_address(const std::string& name, sockaddr_un* address) {
 
 }  // namespace
 
+Result<uint16_t> free_loopback_port() {
+  YARD_ASSIGN(const UniqueFd listener, listen_tcp("127.0.0.1", 0));
+  return local_port(listener.get());
+}
+
 Result<std::string> address_towards(const std::string& host) {
   constexpr uint16_t kAnyPort = 9;  // nothing is sent
   YARD_ASSIGN(const AddressList found, resolve(host, kAnyPort));

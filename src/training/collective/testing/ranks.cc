@@ -6,14 +6,12 @@
 #include <optional>
 #include <thread>
 
-#include "collective/socket_internal.h"
-
 namespace yard::collective {
 
 uint16_t free_port() {
-  auto listener = listen_tcp("127.0.0.1", 0);
-  YARD_CHECK(listener.has_value());
-  return local_port(listener->get());
+  const auto port = free_loopback_port();
+  YARD_CHECK(port.has_value());
+  return *port;
 }
 
 std::vector<std::string> one_host(size_t count) {
