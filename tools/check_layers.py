@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Fails when an include crosses a border that CMakeLists.txt does not open.
 
-The allowed edges are the yard_module(...), yard_program(...) and yard_python(...) lines: the build
-and this check read the same text. Checked besides: libtorch's headers stay in the parts that say TORCH, and its
-umbrella headers out of all of them; x_internal.h stays inside its module; testing/ in tests.
+The allowed edges are the yard_module(...), yard_program(...), yard_python(...) and
+yard_torch_python(...) lines: the build and this check read the same text. Checked besides: libtorch's
+headers stay in the parts that say TORCH, and its umbrella headers out of all of them; x_internal.h stays
+inside its module; testing/ in tests.
 """
 import pathlib
 import re
@@ -15,10 +16,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 UMBRELLAS = {"torch/torch.h", "torch/all.h", "torch/extension.h", "ATen/ATen.h"}
 TORCH_ROOTS = {"torch", "ATen", "c10", "caffe2"}
 WORDS = {"TORCH", "DEPS", "SYSTEM"}
+PYTHON_FOLDERS = {"yard_python": "python/bindings", "yard_torch_python": "python/torch_bindings"}
 
 
 class Part(NamedTuple):
-    """A module (src/<floor>/<name>), a program (apps/<name>) or the Python package (python)."""
+    """A module (src/<floor>/<name>), a program (apps/<name>) or C++ of the Python package."""
 
     name: str
     folder: str
@@ -33,10 +35,12 @@ def parse_parts(cmake_text):
     floor = ""
     parts = []
     for command, arguments in re.findall(
-        r"\b(add_subdirectory_floor|yard_module|yard_program|yard_python)\s*\(([^)]*)\)", text
+        r"\b(add_subdirectory_floor|yard_module|yard_program|yard_python|yard_torch_python)\s*\(([^)]*)\)", text
     ):
-        if command == "yard_python":
-            parts.append(Part("python", "python", False, False, section(arguments.split(), "DEPS")))
+        if command in PYTHON_FOLDERS:
+            folder = PYTHON_FOLDERS[command]
+            is_torch = command == "yard_torch_python"
+            parts.append(Part(folder, folder, False, is_torch, section(arguments.split(), "DEPS")))
             continue
         name, *rest = arguments.split()
         if command == "add_subdirectory_floor":
@@ -77,7 +81,7 @@ def check_graph(parts):
 def check_folders(root, parts):
     """Every folder with C++ in it belongs to a declared part."""
     declared = {part.folder for part in parts}
-    for folder in sorted([*root.glob("src/*/*"), *root.glob("apps/*"), *root.glob("python")]):
+    for folder in sorted([*root.glob("src/*/*"), *root.glob("apps/*"), *root.glob("python/*")]):
         relative = folder.relative_to(root).as_posix()
         if relative not in declared and folder.is_dir() and any(sources(folder)):
             yield f"{relative}: no line in CMakeLists.txt"

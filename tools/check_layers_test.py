@@ -18,6 +18,7 @@ add_subdirectory_floor(top)
 yard_module(model TORCH DEPS base)
 yard_program(tool DEPS base store SYSTEM CLI11::CLI11)
 yard_python(DEPS base)
+yard_torch_python(DEPS model)
 """
 
 
@@ -55,6 +56,11 @@ class CheckLayersTest(unittest.TestCase):
     def test_the_python_package_has_deps_too(self):
         self.allowed("python/bindings/a.cc", '#include "base/x.h"', "#include <nanobind/nanobind.h>")
         self.refused("python/bindings/a.cc", '#include "store/a.h"', "not in its DEPS")
+
+    def test_torch_is_for_the_torch_bindings_of_the_package(self):
+        self.allowed("python/torch_bindings/a.cc", "#include <torch/csrc/utils/pybind.h>", '#include "model/x.h"')
+        self.refused("python/bindings/a.cc", "#include <torch/csrc/utils/pybind.h>", "not TORCH")
+        self.refused("python/torch_bindings/a.cc", '#include "store/a.h"', "not in its DEPS")
 
     def test_headers_are_named_with_their_module(self):
         self.refused("src/ground/base/a.cc", '#include "a.h"', 'write "module/a.h"')

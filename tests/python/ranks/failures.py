@@ -1,0 +1,180 @@
+"""Ranks that die, disagree and come again, each case in processes of its own: failures.py CASE..."""
+
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import trainyard.distributed
+from rank_processes import free_port, run_ranks
+from torch.nn.parallel import DistributedDataParallel
+
+
+def expect_failure(call, *words):
+    """DistBackendError with these words; how long the call took."""
+    begin = time.monotonic()
+    try:
+        call()
+    except dist.DistBackendError as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in: {error}"
+        return time.monotonic() - begin
+    raise AssertionError("nothing failed")
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def host():
+    return os.uname().nodename
+
+
+def killed_in_all_reduce(rank):
+    dist.init_process_group("yard")
+    x = torch.ones(1000)
+    dist.all_reduce(x)
+    if rank == 1:
+        die()
+    expect_failure(lambda: dist.all_reduce(x), f"rank 1 (on {host()}) died")
+    expect_failure(dist.barrier, "rank 1")  # for good
+    work_of_later = lambda: dist.all_reduce(x, async_op=True).get_future().wait()  # noqa: E731
+    try:
+        work_of_later()
+        raise AssertionError("nothing failed")
+    except RuntimeError as error:
+        assert "rank 1" in str(error), error
+    dist.destroy_process_group()
+
+
+class Slow(torch.autograd.Function):
+    """Kills rank 2 in the middle of its backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, rank):
+        ctx.rank = rank
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.rank == 2:
+            die()
+        return grad, None
+
+
+def killed_in_backward(rank):
+    dist.init_process_group("yard")
+    first, second = torch.nn.Linear(50, 50), torch.nn.Linear(50, 50)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = first, second
+
+        def forward(self, x):
+            return self.second(Slow.apply(self.first(x), dist.get_rank()))
+
+    model = DistributedDataParallel(Model(), bucket_cap_mb=0.005)
+    loss = model(torch.randn(4, 50)).sum()
+    expect_failure(loss.backward, f"rank 2 (on {host()}) died")
+    dist.destroy_process_group()
+
+
+def killed_while_a_message_is_awaited(rank):
+    dist.init_process_group("yard")
+    dist.barrier()
+    if rank == 0:
+        die()
+    expect_failure(lambda: dist.recv(torch.ones(3), src=0), "rank 0")
+    dist.destroy_process_group()
+
+
+def rebuilt(rank):
+    """Three ranks, one is killed, the others go on as two, then as two again, in the same processes and with the
+    same store."""
+    store = dist.TCPStore("127.0.0.1", STORE_PORT, is_master=rank == 0, wait_for_workers=False)
+    dist.init_process_group("yard", store=store, rank=rank, world_size=3)
+    dist.all_reduce(torch.ones(10))
+    dist.new_group([0, 2])
+    if rank == 1:
+        die()
+    expect_failure(lambda: dist.all_reduce(torch.ones(10)), "rank 1")
+    dist.destroy_process_group()
+    for _ in range(2):
+        dist.init_process_group("yard", store=store, rank=rank // 2, world_size=2)
+        x = torch.full((10,), float(rank))
+        dist.all_reduce(x)
+        assert x.eq(2).all()
+        group = dist.new_group([0, 1])
+        dist.all_reduce(x, group=group)
+        assert x.eq(4).all()
+        dist.destroy_process_group()
+
+
+def mismatched(rank):
+    dist.init_process_group("yard")
+    calls = ((lambda: dist.all_reduce(torch.ones(100 + rank)), "all_reduce"),
+             (lambda: dist.broadcast(torch.ones(4), 0) if rank else dist.barrier(), "barrier"),
+             (lambda: dist.all_reduce(torch.ones(4, dtype=torch.float32 if rank else torch.int32)), "i32"),
+             (lambda: dist.all_reduce(torch.ones(4), dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM), "max"))
+    for call, word in calls:
+        group = dist.new_group([0, 1, 2], backend="yard")
+        del group
+        expect_failure(call, word, "rank 0 (on ", "rank ")
+        dist.destroy_process_group()
+        dist.init_process_group("yard")
+    dist.destroy_process_group()
+
+
+def timed_out(rank):
+    """The rank that was waited for is named, on all."""
+    dist.init_process_group("yard", timeout=timedelta(seconds=2))
+    pids = [None] * 3
+    dist.all_gather_object(pids, os.getpid())
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    expect_failure(dist.barrier, "rank 1")
+    if rank == 0:
+        os.kill(pids[1], signal.SIGKILL)
+    dist.destroy_process_group()
+
+
+def monitored(rank):
+    dist.init_process_group("yard")
+    trainyard.distributed.monitored_barrier(timeout=timedelta(seconds=60))
+    if rank != 2:
+        expect_failure(lambda: trainyard.distributed.monitored_barrier(timeout=timedelta(milliseconds=200)),
+                       "rank 2 (on ")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def absent(rank):
+    """A rank that never comes is named by those who did."""
+    if rank == 2:
+        return
+    store = dist.TCPStore("127.0.0.1", STORE_PORT, is_master=rank == 0, wait_for_workers=False)
+    expect_failure(lambda: dist.init_process_group("yard", store=store, rank=rank, world_size=3,
+                                                   timeout=timedelta(seconds=2)), "rank 2")
+    store.set(f"left/{rank}", "")
+    store.wait(["left/0", "left/1"])  # rank 0 has the store
+
+
+CASES = {
+    "killed_in_all_reduce": (killed_in_all_reduce, 1),
+    "killed_in_backward": (killed_in_backward, 2),
+    "killed_while_a_message_is_awaited": (killed_while_a_message_is_awaited, 0),
+    "rebuilt": (rebuilt, 1),
+    "mismatched": (mismatched, None),
+    "timed_out": (timed_out, 1),
+    "monitored": (monitored, None),
+    "absent": (absent, None),
+}
+for name in sys.argv[1:] or CASES:
+    case, victim = CASES[name]
+    STORE_PORT = free_port()
+    problem = run_ranks(3, case, free_port(), victim)
+    print(problem or f"{name} ok", flush=True)
