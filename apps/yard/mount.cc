@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/open_files.h"
 #include "base/units.h"
+#include "mount/mount_health.h"
 #include "mount/mount_point.h"
 #include "store_options.h"
 
@@ -46,6 +47,7 @@ struct MountCommand {
 struct UnmountCommand {
   std::string directory;
   bool lazy = false;
+  bool force = false;
 };
 
 Result<mount::MountOptions> options_of(const MountCommand& command) {
@@ -77,9 +79,11 @@ Status write_stats(const MountCommand& command, const mount::Mount& mount) {
   return write_file_atomic(command.stats, json.dump() + "\n");
 }
 
+// `note`: what may surprise about it.
+using Ready = std::function<void(const std::string& note)>;
+
 // Until it ends; `ready` is called once files can be opened.
-Status serve(const MountCommand& command, const Context& context,
-             const std::function<void()>& ready) {
+Status serve(const MountCommand& command, const Context& context, const Ready& ready) {
   YARD_ASSIGN(mount::MountOptions options, options_of(command));
   const StopSource store_stop;
   storage::S3Options s3 = s3_options(command.store, context, 0);
@@ -91,11 +95,15 @@ Status serve(const MountCommand& command, const Context& context,
   options.stop = context.stop;
   YARD_ASSIGN(const auto mount, mount::Mount::start(place.store, std::move(options)));
   YARD_TRY(write_stats(command, *mount));
-  ready();
+  ready(mount->was_empty() ? " (there is nothing under it yet)" : "");
   const StopToken ended = mount->ended();
+  bool was_told = false;
   while (!context.stop.stopped() && !ended.wait_for(std::chrono::milliseconds(0))) {
     context.stop.wait_for(kStatsPeriod);
-    YARD_TRY(write_stats(command, *mount));
+    // A full disk must not take the files from their readers.
+    const Status written = write_stats(command, *mount);
+    if (!written && !was_told) log_warning("{}", written.error().message);
+    was_told = !written;
   }
   if (context.stop.stopped()) log_info("{}: unmounting", command.directory);
   YARD_TRY(mount->stop());
@@ -110,13 +118,13 @@ void tell(int fd, int code, const std::string& message) {
   static_cast<void>(::write(fd, text.data(), text.size()));
 }
 
-Status read_answer(int fd) {
+Result<std::string> read_answer(int fd) {
   std::string text(4096, '\0');
   const ssize_t got = ::read(fd, text.data(), text.size());
   if (got <= 0) return Error{Code::kInternal, "the mount's process ended without a word"};
   text.resize(static_cast<size_t>(got));
   const int code = std::atoi(text.c_str());
-  if (code == 0) return Ok{};
+  if (code == 0) return text.substr(text.find(' ') + 1);
   for (int each = 0; each <= static_cast<int>(Code::kInternal); ++each)
     if (exit_code_of(static_cast<Code>(each)) == code)
       return Error{static_cast<Code>(each), text.substr(text.find(' ') + 1)};
@@ -137,7 +145,7 @@ Status leave_terminal(const MountCommand& command) {
 
 // Before any thread is started.
 Status serve_in_background(const MountCommand& command, const Context& context,
-                           const std::function<void()>& ready) {
+                           const Ready& ready) {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return errno_error("pipe", errno);
   UniqueFd read_end(pipe[0]), write_end(pipe[1]);
@@ -146,13 +154,13 @@ Status serve_in_background(const MountCommand& command, const Context& context,
   if (child < 0) return errno_error("fork", errno);
   if (child > 0) {
     write_end.reset();
-    YARD_TRY(read_answer(read_end.get()));
-    ready();
+    YARD_ASSIGN(const std::string note, read_answer(read_end.get()));
+    ready(note);
     return Ok{};
   }
   read_end.reset();
-  const auto told = [&write_end] {
-    tell(write_end.get(), 0, "");
+  const auto told = [&write_end](const std::string& note) {
+    tell(write_end.get(), 0, note);
     write_end.reset();
   };
   Status done = leave_terminal(command);
@@ -162,10 +170,27 @@ Status serve_in_background(const MountCommand& command, const Context& context,
   return done;
 }
 
+// `yard mount` alone.
+Status run_list(const MountCommand& command) {
+  YARD_ASSIGN(const auto mounts, mount::list_mounts());
+  for (const mount::ListedMount& mounted : mounts) {
+    if (command.store.json)
+      print_json_line({{"directory", mounted.path},
+                       {"url", mounted.source},
+                       {"state", mount::to_string(mounted.health)}});
+    else
+      fmt::print("{} on {}: {}\n", mounted.source, mounted.path, mount::to_string(mounted.health));
+  }
+  return Ok{};
+}
+
 Status run_mount(const MountCommand& command, const Context& context) {
+  if (command.url.empty()) return run_list(command);
+  if (command.directory.empty())
+    return Error{Code::kInvalidArgument, "yard mount URL DIR: the directory is missing"};
   raise_open_files_max();
-  const auto ready = [&] {
-    fmt::print("mounted {} at {}; {}\n", command.url, command.directory,
+  const auto ready = [&](const std::string& note) {
+    fmt::print("mounted {} at {}{}; {}\n", command.url, command.directory, note,
                command.background ? fmt::format("'yard unmount {}' ends it", command.directory)
                                   : "Ctrl-C unmounts");
     std::fflush(stdout);
@@ -185,14 +210,26 @@ Status run_unmount(const UnmountCommand& command) {
   YARD_ASSIGN(const auto mounted, mount::mounted_at(point));
   if (!mounted || mounted->type != "fuse.yard")
     return Error{Code::kInvalidArgument, point + ": no mount of yard is there"};
-  return mount::detach_mount(point, command.lazy);
+  const auto mode = command.force  ? mount::DetachMode::kByForce
+                    : command.lazy ? mount::DetachMode::kLazily
+                                   : mount::DetachMode::kIfIdle;
+  Status detached = mount::detach_mount(point, mode);
+  if (detached || mode != mount::DetachMode::kIfIdle) return detached;
+  YARD_ASSIGN(const auto health, mount::ask_mount(point));
+  if (health != mount::MountHealth::kSilent) return detached;
+  return Error{Code::kUnavailable,
+               point +
+                   ": files in it are open, and its process is stopped or hangs; --force takes "
+                   "it off and ends their reading with an error"};
 }
 
 void add_mount(CLI::App& app, Context& context) {
   auto options = std::make_shared<MountCommand>();
   CLI::App* command = app.add_subcommand("mount", "objects as a read-only directory that streams");
-  command->add_option("URL", options->url, "s3://bucket/prefix, or a folder")->required();
-  command->add_option("DIR", options->directory, "an existing directory")->required();
+  command->add_option("URL", options->url,
+                      "s3://bucket/prefix, or a folder; without it the mounts that there are and "
+                      "whether they answer are listed");
+  command->add_option("DIR", options->directory, "an existing directory");
   command
       ->add_option("--memory", options->memory,
                    "for the bytes of all files; auto: an eighth of the machine's")
@@ -225,6 +262,7 @@ void add_mount(CLI::App& app, Context& context) {
       *command, options->store, false,
       "  yard mount s3://pictures/train /data\n"
       "  yard mount s3://pictures/train /data --shard 0/4 --memory 2GiB --background\n"
+      "  yard mount                             what is mounted, and whether it answers\n"
       "  yard unmount /data");
   command->callback([options, &context] {
     context.action = [options, &context] { return run_mount(*options, context); };
@@ -236,6 +274,10 @@ void add_unmount(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("unmount", "take a mount off its directory");
   command->add_option("DIR", options->directory)->required();
   command->add_flag("--lazy", options->lazy, "also while files are open; they go on until closed");
+  command
+      ->add_flag("--force", options->force,
+                 "whatever its process does; who reads in it gets an error")
+      ->excludes("--lazy");
   command->callback(
       [options, &context] { context.action = [options] { return run_unmount(*options); }; });
 }

@@ -49,7 +49,8 @@ class ShardLoader(Stream):
     read_ahead_bytes   of encoded samples from a remote store, at most.
     index_bytes  of shard indexes in memory, at most; others are read when they are needed.
     cache_bytes  resized pictures kept in memory over epochs, at most; for small data sets.
-    store_patience_s   a store that is away is asked again for so many seconds.
+    store_patience_s   a store that is away is asked again for so many seconds, after a request's own
+                 retries (two minutes where it is silent; a line in the log tells of that after 15 s).
     output       "auto": torch tensors where torch is imported, else NumPy arrays; "torch", "numpy".
     pin_memory   True: images are decoded into memory that the GPU reads by itself, so that
                  batch.to("cuda", non_blocking=True) goes on behind the program's back. Needs torch

@@ -74,6 +74,7 @@ struct Mount::Impl {
       : store(std::move(opened)), options(std::move(given)), clock(clock_) {}
 
   Status build();
+  Status check_is_no_object() const;
   Status attach(const std::string& mount_point);
   Status stop(const StopToken& hurry);
 
@@ -93,6 +94,7 @@ struct Mount::Impl {
   std::optional<Content> content;
   std::optional<FuseFiles> files;
   std::unique_ptr<FuseServer> server;
+  bool is_empty = false;
   bool is_attached = false;
   std::mutex stop_mutex;
   bool is_stopped = false;
@@ -100,7 +102,9 @@ struct Mount::Impl {
 
 Status Mount::Impl::build() {
   Listing probe(*store, nullptr, nullptr, {}, counters, clock);
-  YARD_TRY(probe.page(options.prefix, nullptr));
+  YARD_ASSIGN(const auto first_page, probe.page(options.prefix, nullptr));
+  is_empty = first_page->entries.empty();
+  if (is_empty) YARD_TRY(check_is_no_object());
   if (options.share) {
     YARD_ASSIGN(share, KeyShare::take(*store, options.prefix, *options.share, options.stop));
     log_info("{}: this share has {} objects", url_of(*store, options), share->object_count());
@@ -127,6 +131,15 @@ Status Mount::Impl::build() {
   return Ok{};
 }
 
+Status Mount::Impl::check_is_no_object() const {
+  if (options.prefix.empty()) return Ok{};
+  const std::string key = options.prefix.substr(0, options.prefix.size() - 1);
+  if (!store->head(key)) return Ok{};
+  return Error{Code::kInvalidArgument,
+               fmt::format("{}/{}: is an object; what is mounted is the folder that it is in",
+                           store->url(), key)};
+}
+
 Status Mount::Impl::attach(const std::string& path) {
   YARD_ASSIGN(UniqueFd device, attach_mount(path, url_of(*store, options), options.allow_other));
   mount_point = path;
@@ -145,7 +158,7 @@ Status Mount::Impl::stop(const StopToken& hurry) {
   is_stopped = true;
   Status detached = Ok{};
   const bool has_ended = server && server->ended().stopped();
-  if (is_attached && !has_ended) detached = detach_mount(mount_point, true);
+  if (is_attached && !has_ended) detached = detach_mount(mount_point, DetachMode::kLazily);
   if (detached && server && !has_ended &&
       !wait_for_either(server->ended(), hurry, options.drain_max))
     log_warning("{}: files are still open; their readers get an error now", mount_point);
@@ -173,6 +186,8 @@ Result<std::unique_ptr<Mount>> Mount::start(std::shared_ptr<storage::ObjectStore
   YARD_TRY(check(options));
   const std::string given = options.mount_point;
   YARD_TRY(clear_mount_point(given));
+  YARD_ASSIGN(const UniqueFd hold, hold_mount_point(given));
+  YARD_TRY(clear_mount_point(given));  // what came before the hold was ours
   std::error_code error;
   const std::string mount_point = std::filesystem::canonical(given, error).string();
   if (error) return errno_error(given, error.value());
@@ -201,6 +216,10 @@ uint64_t Mount::memory_used_bytes() const {
 
 uint64_t Mount::held_name_count() const {
   return impl_->inodes->count();
+}
+
+bool Mount::was_empty() const {
+  return impl_->is_empty;
 }
 
 bool Mount::has_passthrough() const {

@@ -46,7 +46,8 @@ struct MountOptions {
 // Thread-safe. One process may have several.
 class Mount {
  public:
-  // Lists a page of the prefix first, so that a wrong bucket or key is told here. A dead mount on
+  // Lists a page of the prefix first, so that a wrong bucket is told here, and a prefix that is an
+  // object (kInvalidArgument). One under which nothing is is mounted. A dead mount on
   // the directory is taken off. Returns when files can be opened. Codes of ObjectStore::list() and
   // of mount_point.h, and kUnavailable: the cache folder is in use.
   static Result<std::unique_ptr<Mount>> start(std::shared_ptr<storage::ObjectStore> store,
@@ -62,6 +63,7 @@ class Mount {
   const CounterRegistry& counters() const;  // mount_... of metric_names.h
   uint64_t memory_used_bytes() const;
   uint64_t held_name_count() const;  // names that the kernel remembers
+  bool was_empty() const;            // when it started nothing was under the prefix
   bool has_passthrough() const;      // the kernel has it and lets us
 
  private:

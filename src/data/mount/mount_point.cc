@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 
 #include "base/log.h"
 #include "base/subprocess.h"
+#include "mount/mount_health.h"
 
 namespace yard::mount {
 namespace {
@@ -40,6 +42,38 @@ std::string unescaped(std::string_view text) {
     }
   }
   return plain;
+}
+
+// "36 35 0:45 / /data rw,... - fuse.yard s3://bucket rw,...", see proc(5).
+MountedAt parse_mount(const std::string& line) {
+  std::istringstream fields(line);
+  std::string skip, device, point, type, source;
+  fields >> skip >> skip >> device >> skip >> point;
+  while (fields >> skip && skip != "-") {
+  }
+  fields >> type >> source;
+  const size_t colon = std::min(device.find(':'), device.size());
+  return {unescaped(point), type, unescaped(source),
+          std::strtoull(device.c_str() + colon + (colon < device.size() ? 1 : 0), nullptr, 10)};
+}
+
+Result<std::vector<MountedAt>> all_mounts() {
+  YARD_ASSIGN(const std::string text, read_file("/proc/self/mountinfo", 64 << 20));
+  std::vector<MountedAt> mounts;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) mounts.push_back(parse_mount(line));
+  return mounts;
+}
+
+// Ends all requests of a mount; root, and the user whose mount it is, may.
+Status abort_connection(const std::string& path) {
+  YARD_ASSIGN(const auto mounted, mounted_at(path));
+  if (!mounted) return Error{Code::kInvalidArgument, path + ": nothing is mounted there"};
+  const std::string file = fmt::format("/sys/fs/fuse/connections/{}/abort", mounted->connection);
+  const UniqueFd fd(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!fd.valid() || ::write(fd.get(), "1", 1) != 1)
+    return errno_error(file + ", which would end what waits for " + path, errno);
+  return Ok{};
 }
 
 Status run_helper(const std::vector<std::string>& arguments, int comm_fd) {
@@ -114,22 +148,30 @@ Result<UniqueFd> attach_as_root(const std::string& path, const std::string& sour
 }  // namespace
 
 Result<std::optional<MountedAt>> mounted_at(const std::string& path) {
-  YARD_ASSIGN(const std::string text, read_file("/proc/self/mountinfo", 64 << 20));
+  YARD_ASSIGN(const std::vector<MountedAt> mounts, all_mounts());
   std::optional<MountedAt> found;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream fields(line);
-    std::string skip, point, type, source;
-    fields >> skip >> skip >> skip >> skip >> point;
-    while (fields >> skip && skip != "-") {
-    }
-    fields >> type >> source;
-    if (unescaped(point) == path) found = MountedAt{type, unescaped(source)};
-  }
+  for (const MountedAt& mounted : mounts)
+    if (mounted.path == path) found = mounted;
   return found;
 }
 
+Result<std::vector<MountedAt>> mounts_of_yard() {
+  YARD_ASSIGN(const std::vector<MountedAt> mounts, all_mounts());
+  std::vector<MountedAt> ours;
+  for (const MountedAt& mounted : mounts) {
+    std::erase_if(ours, [&](const MountedAt& below) { return below.path == mounted.path; });
+    if (mounted.type == kType) ours.push_back(mounted);
+  }
+  return ours;
+}
+
 Status clear_mount_point(const std::string& path) {
+  YARD_ASSIGN(const MountHealth health, ask_mount(path));
+  if (health == MountHealth::kSilent)
+    return Error{Code::kUnavailable,
+                 fmt::format("{}: what is mounted there does not answer: its process is stopped or "
+                             "hangs; 'yard unmount --force {}' takes it off",
+                             path, path)};
   for (int i = 0; i < kDeadMountsMax; ++i) {
     // The kernel may know a dead mount's attributes still; statfs() asks its process.
     struct stat info = {};
@@ -149,9 +191,17 @@ Status clear_mount_point(const std::string& path) {
     }
     if (failure != ENOTCONN && failure != ECONNABORTED) return errno_error(path, failure);
     log_warning("{}: the process of the mount there is dead; it is taken off", path);
-    YARD_TRY(detach_mount(path, true));
+    YARD_TRY(detach_mount(path, DetachMode::kLazily));
   }
   return Error{Code::kUnavailable, path + ": holds too many dead mounts"};
+}
+
+Result<UniqueFd> hold_mount_point(const std::string& path) {
+  UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid()) return errno_error(path, errno);
+  if (::flock(directory.get(), LOCK_EX | LOCK_NB) == 0) return directory;
+  if (errno != EWOULDBLOCK) return errno_error(path, errno);
+  return Error{Code::kUnavailable, path + ": another process is just mounting something there"};
 }
 
 Result<UniqueFd> attach_mount(const std::string& path, const std::string& source,
@@ -160,13 +210,15 @@ Result<UniqueFd> attach_mount(const std::string& path, const std::string& source
   return attach_as_user(path, source, allow_other);
 }
 
-Status detach_mount(const std::string& path, bool even_if_busy) {
+Status detach_mount(const std::string& path, DetachMode mode) {
   if (::geteuid() != 0) {
+    if (mode == DetachMode::kByForce) YARD_TRY(abort_connection(path));
     std::vector<std::string> arguments = {"-u", "--", path};
-    if (even_if_busy) arguments.insert(arguments.begin(), "-z");
+    if (mode != DetachMode::kIfIdle) arguments.insert(arguments.begin(), "-z");
     return run_helper(arguments, -1);
   }
-  const int flags = UMOUNT_NOFOLLOW | (even_if_busy ? MNT_DETACH : 0);
+  const int flags = UMOUNT_NOFOLLOW | (mode != DetachMode::kIfIdle ? MNT_DETACH : 0) |
+                    (mode == DetachMode::kByForce ? MNT_FORCE : 0);
   if (::umount2(path.c_str(), flags) == 0) return Ok{};
   if (errno == EBUSY)
     return Error{Code::kUnavailable, path + ": files in it are open; --lazy takes it off anyway"};

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
+#include <thread>
 
 #include "base/file.h"
 #include "mount/mount_point.h"
@@ -77,7 +79,7 @@ class MountTest : public testing::Test {
   void TearDown() override {
     mount.reset();
     if (folder.empty()) return;
-    static_cast<void>(detach_mount(folder, true));
+    static_cast<void>(detach_mount(folder, DetachMode::kLazily));
     std::filesystem::remove_all(folder);
   }
   void start(MountOptions options = {}) {
@@ -134,7 +136,7 @@ TEST_F(MountTest, AMountThatIsTakenOffByOthersSaysThatItEnded) {
   ASSERT_TRUE(storage::put_text(*memory, "a", "text"));
   start();
   EXPECT_FALSE(mount->ended().stopped());
-  ASSERT_TRUE(detach_mount(folder, false));
+  ASSERT_TRUE(detach_mount(folder, DetachMode::kIfIdle));
   EXPECT_TRUE(mount->ended().wait_for(std::chrono::seconds(60)));
   ASSERT_TRUE(mount->stop());
 }
@@ -144,6 +146,35 @@ TEST_F(MountTest, ASecondMountOnTheSameDirectoryIsRefused) {
   const auto second = Mount::start(store, {.mount_point = folder});
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kInvalidArgument);
+}
+
+TEST_F(MountTest, OfTwoThatStartAtOnceOneIsRefused) {
+  for (int round = 0; round < 8; ++round) {
+    std::vector<std::thread> threads;
+    std::array<std::unique_ptr<Mount>, 4> mounts;
+    for (auto& each : mounts)
+      threads.emplace_back([&] {
+        auto started = Mount::start(store, {.mount_point = folder});
+        if (started)
+          each = *std::move(started);
+        else
+          EXPECT_TRUE(started.error().code == Code::kInvalidArgument ||
+                      started.error().code == Code::kUnavailable)
+              << started.error().message;
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(std::ranges::count_if(mounts, [](const auto& each) { return each != nullptr; }), 1);
+  }
+}
+
+TEST_F(MountTest, AnObjectIsNoFolder) {
+  ASSERT_TRUE(storage::put_text(*memory, "p/a", "text"));
+  const auto started = Mount::start(store, {.prefix = "p/a/", .mount_point = folder});
+  ASSERT_FALSE(started);
+  EXPECT_EQ(started.error().code, Code::kInvalidArgument);
+  EXPECT_NE(started.error().message.find("p/a: is an object"), std::string::npos);
+  start({.prefix = "nothing/"});
+  EXPECT_TRUE(mount->was_empty());
 }
 
 TEST_F(MountTest, WhatCannotBeMountedIsAnErrorAndMountsNothing) {

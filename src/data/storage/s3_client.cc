@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/ids.h"
+#include "base/log.h"
 #include "net/encoding.h"
 #include "storage/s3_client_internal.h"
 
@@ -318,6 +319,10 @@ S3Client::Next S3Client::judge(const S3Request& request, Attempt& attempt) const
 bool S3Client::wait_before_retry(const S3Request& request, const Attempt& attempt, int retry) {
   const bool is_timeout = !attempt.result && attempt.result.error().code == Code::kDeadlineExceeded;
   if (!retry_budget_.take(is_timeout)) return false;
+  // A server that refuses is quick to say so; one that is silent would keep us so for minutes.
+  if (is_timeout && !is_silent_.exchange(true))
+    log_warning("{}: {}; asking again", s3_name(request.bucket, request.key),
+                attempt.result.error().message);
   auto delay = retry_delay(options_.retry, retry, random_fraction());
   if (attempt.result) delay = std::max(delay, retry_after(*attempt.result).value_or(0ms));
   return clock_.sleep_for(delay, request.is_cleanup ? StopToken() : options_.stop);
@@ -366,6 +371,7 @@ Result<HttpResponse> S3Client::send(const S3Request& request) {
     if (!attempt.result) return std::move(attempt.result).error().while_(name);
     if (is_success(attempt.result->status)) {
       retry_budget_.give();
+      is_silent_ = false;
       note(*attempt.result);
     }
     return std::move(attempt.result);

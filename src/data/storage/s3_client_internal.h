@@ -121,6 +121,7 @@ class S3Client {
   std::shared_ptr<CredentialsProvider> credentials_;  // null: anonymous
   Signer signer_;
   RetryBudget retry_budget_;
+  std::atomic<bool> is_silent_ = false;  // and that was told
   HedgeBudget hedge_budget_;
   SpeedMeter meter_;
   ByteBudget upload_memory_;

@@ -245,10 +245,15 @@ TEST(S3StoreTest, AStalledConnectionIsGivenUpAndTriedAgain) {
   S3Options options = s3.options();
   options.stall_timeout = 1s;
   std::string out(10, '?');
+  ::testing::internal::CaptureStderr();
   const auto got = s3.store(options).get_range("k", "", 0, std::as_writable_bytes(std::span(out)));
   over.set_value();
+  const std::string log = ::testing::internal::GetCapturedStderr();
   ASSERT_TRUE(got) << got.error().message;
   EXPECT_EQ(out, "0123456789");
+  // Nobody should have to guess for minutes what it waits for.
+  EXPECT_NE(log.find("/k: "), std::string::npos) << log;
+  EXPECT_NE(log.find("asking again"), std::string::npos) << log;
 }
 
 TEST(S3StoreTest, AServerThatIsNotThereIsUnavailable) {
