@@ -19,7 +19,7 @@ constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax};
 
 // Nothing, one, odd, one-shot, and more than one chunk.
-constexpr size_t kCounts[] = {0, 1, 7, 1001, 33'001};
+constexpr size_t kCounts[] = {0, 1, 7, 1001, 70'001};
 
 template <typename T>
 void put(std::byte* at, T value) {

@@ -20,6 +20,12 @@ size_t chunk_bytes_of(size_t size_bytes, size_t slot_bytes) {
   return std::clamp(wanted, std::min(kChunkBytesMin, slot_bytes), slot_bytes);
 }
 
+// In one go every rank reads all that the others have given: more of them, less of it. Two ranks
+// are faster that way up to the whole slot.
+bool fits_one_go(size_t size_bytes, size_t team_size) {
+  return size_bytes <= kSmallSlotBytes && size_bytes * team_size <= 2 * kSmallSlotBytes;
+}
+
 size_t block_elements(DType dtype) {
   return kLineBytes / size_bytes_of(dtype);
 }
@@ -100,7 +106,7 @@ Reduction LocalOperations::reduction_of(const CallRecord& call) const {
 
 // Also reduce: there only the root has an `out`.
 Status LocalOperations::all_reduce(Operation& operation) {
-  if (operation.in.size() <= kSmallSlotBytes) return all_reduce_small(operation);
+  if (fits_one_go(operation.in.size(), team_.size())) return all_reduce_small(operation);
   YARD_TRY(begin(operation));
   return all_shared(operation, Side::kIn) ? all_reduce_in_place(operation)
                                           : all_reduce_staged(operation);
@@ -196,7 +202,7 @@ Status LocalOperations::all_reduce_staged(Operation& operation) {
 }
 
 Status LocalOperations::reduce_scatter(Operation& operation) {
-  if (operation.in.size() <= kSmallSlotBytes) return reduce_scatter_small(operation);
+  if (fits_one_go(operation.in.size(), team_.size())) return reduce_scatter_small(operation);
   YARD_TRY(begin(operation));
   return all_shared(operation, Side::kIn) ? reduce_scatter_in_place(operation)
                                           : reduce_scatter_staged(operation);
@@ -262,7 +268,7 @@ Status LocalOperations::all_gather(Operation& operation) {
   const CallRecord& call = operation.call;
   const size_t size_bytes = operation.in.size();
   std::byte* const out = operation.out.data();
-  if (size_bytes <= kSmallSlotBytes) {
+  if (fits_one_go(size_bytes, team_.size())) {
     copy_bytes(team_.small_slot(team_.index(), call.sequence), operation.in.data(), size_bytes);
     YARD_TRY(begin(operation));
     for (size_t peer = 0; peer < team_.size(); ++peer)

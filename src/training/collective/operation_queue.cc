@@ -6,6 +6,7 @@ namespace yard::collective {
 namespace {
 
 constexpr size_t kPendingMax = 4096;
+constexpr size_t kBriefBytesMax = size_t{64} << 10;
 constexpr std::chrono::milliseconds kLook{1};
 constexpr std::chrono::milliseconds kOften{20};
 
@@ -42,7 +43,7 @@ void OperationQueue::push(std::shared_ptr<Operation> operation) {
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [&] { return closed_ || pending_.size() < kPendingMax; });
   if (closed_) return cancel(*operation);
-  const bool is_small = operation->in.size() + operation->out.size() <= 2 * kSmallSlotBytes;
+  const bool is_small = operation->in.size() + operation->out.size() <= kBriefBytesMax;
   pending_.push_back(std::move(operation));
   last_push_ = std::chrono::steady_clock::now();
   if (asleep_ || !is_small) issued_.notify_one();

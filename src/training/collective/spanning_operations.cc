@@ -9,6 +9,9 @@ namespace yard::collective {
 namespace {
 
 constexpr size_t kLineBytes = 64;
+// Up to here the leader adds for its team, which saves a barrier.
+constexpr size_t kLeaderBytesMax = size_t{32} << 10;
+static_assert(kLeaderBytesMax <= kSmallSlotBytes);
 
 void copy_bytes(std::byte* to, const std::byte* from, size_t size_bytes) {
   if (size_bytes > 0 && to != from) std::memmove(to, from, size_bytes);
@@ -46,7 +49,7 @@ Status SpanningOperations::start(const Operation& operation) {
   if (!operation.ins.empty()) local_.announce_sizes(operation);
   const bool is_reduction =
       call.kind == CallKind::kAllReduce || call.kind == CallKind::kReduceScatter;
-  const bool is_small = operation.in.size() <= kSmallSlotBytes;
+  const bool is_small = operation.in.size() <= kLeaderBytesMax;
   if (is_small && (is_reduction || call.kind == CallKind::kReduce))
     copy_bytes(team_.small_slot(team_.index(), call.sequence), operation.in.data(),
                operation.in.size());
@@ -149,7 +152,7 @@ void SpanningOperations::take_result(const Operation& operation, size_t begin, s
 }
 
 Status SpanningOperations::reduce(Operation& operation) {
-  if (operation.in.size() <= kSmallSlotBytes) return reduce_small(operation);
+  if (operation.in.size() <= kLeaderBytesMax) return reduce_small(operation);
   const size_t element_bytes = size_bytes_of(operation.call.dtype);
   const size_t wide_bytes = size_bytes_of(wide_of(operation.call.dtype));
   const size_t element_count = operation.in.size() / element_bytes;

@@ -20,7 +20,7 @@
 
 namespace yard::collective {
 
-inline constexpr size_t kSmallSlotBytes = size_t{32} << 10;
+inline constexpr size_t kSmallSlotBytes = size_t{128} << 10;
 inline constexpr size_t kStageSlotBytes = size_t{256} << 10;
 inline constexpr size_t kStageSlots = 3;
 inline constexpr size_t kStageBytes = kStageSlotBytes * kStageSlots;
