@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "collective/collective.h"
+#include "collective/testing/rank_processes.h"
 #include "collective/testing/ranks.h"
 
 namespace yard::collective {
@@ -183,101 +184,25 @@ TEST(DestroyedGroupTest, FreesItsOwnOperationAndItsPeers) {
 
 // ---- ranks that die: real processes
 
-struct Told {
-  int32_t rank = -1;
-  int32_t code = -1;
-  int64_t at_ns = 0;  // CLOCK_MONOTONIC, the same for all processes
-  int64_t steps = 0;
-  char message[400] = {};
-};
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+// One round of operations, several of them on their way at once.
+Status mixed_round(Group& group) {
+  static thread_local std::vector<float> small(100, 1), large(150'000, 1);
+  static thread_local std::unique_ptr<SharedBuffer> shared;
+  std::vector<std::byte> gathered(large.size() * 4 * static_cast<size_t>(group.size()));
+  if (!shared) {
+    YARD_ASSIGN(shared, group.allocate(400'000));
+  }
+  auto first = group.all_reduce(bytes_of(large), DType::kF32, ReduceOp::kAverage);
+  auto second = group.all_gather(bytes_of(large), gathered);
+  auto third = group.all_reduce(shared->bytes(), DType::kF32, ReduceOp::kSum);
+  auto fourth = group.broadcast(bytes_of(small), 1);
+  Status status = group.barrier()->wait();
+  // Whoever has an error first, the later ones have the same.
+  for (auto* work : {&fourth, &third, &second, &first})
+    if (auto each = (*work)->wait(); !each) status = each;
+  if (!status) shared.reset();
+  return status;
 }
-
-// Loops over operations until one fails, and tells how. Runs in a child.
-void run_until_error(const RendezvousOptions& options, int pipe) {
-  Told told;
-  told.rank = options.rank;
-  auto group = connect(options, StopToken());
-  Status status = group ? Status(Ok{}) : Status(std::move(group).error());
-  if (status) {
-    std::vector<float> small(100, 1), large(150'000, 1);
-    std::vector<std::byte> gathered(large.size() * 4 * static_cast<size_t>(options.world_size));
-    auto shared = (*group)->allocate(400'000);
-    if (!shared) status = std::move(shared).error();
-    while (status) {
-      auto first = (*group)->all_reduce(bytes_of(large), DType::kF32, ReduceOp::kAverage);
-      auto second = (*group)->all_gather(bytes_of(large), gathered);
-      auto third = (*group)->all_reduce((*shared)->bytes(), DType::kF32, ReduceOp::kSum);
-      auto fourth = (*group)->broadcast(bytes_of(small), 1);
-      status = (*group)->barrier()->wait();
-      // Whoever has an error first, the later ones have the same.
-      for (auto* work : {&fourth, &third, &second, &first})
-        if (auto each = (*work)->wait(); !each) status = each;
-      ++told.steps;
-      if (told.steps == 1) {
-        Told alive = told;
-        [[maybe_unused]] const ssize_t n = ::write(pipe, &alive, sizeof alive);
-      }
-    }
-    told.at_ns = now_ns();
-    if ((*group)->barrier()->wait()) status = Error{Code::kInternal, "a dead group worked again"};
-  }
-  told.code = static_cast<int32_t>(status.error().code);
-  std::strncpy(told.message, status.error().message.c_str(), sizeof told.message - 1);
-  [[maybe_unused]] const ssize_t n = ::write(pipe, &told, sizeof told);
-}
-
-class Processes {
- public:
-  explicit Processes(const std::vector<RendezvousOptions>& options) {
-    std::fflush(nullptr);  // else a child writes our lines again
-    std::array<int, 2> fds{};
-    EXPECT_EQ(::pipe(fds.data()), 0);
-    read_end_.reset(fds[0]);
-    for (const RendezvousOptions& each : options) {
-      const pid_t pid = ::fork();
-      if (pid == 0) {
-        ::alarm(60);  // never an orphan
-        run_until_error(each, fds[1]);
-        ::_exit(0);
-      }
-      pids_.push_back(pid);
-    }
-    ::close(fds[1]);
-  }
-  ~Processes() {
-    for (const pid_t pid : pids_) {
-      ::kill(pid, SIGKILL);
-      ::waitpid(pid, nullptr, 0);
-    }
-  }
-  void signal(int rank, int number) { ::kill(pids_[static_cast<size_t>(rank)], number); }
-
-  std::string maps_of(int rank) const {
-    auto maps = read_file(fmt::format("/proc/{}/maps", pids_[static_cast<size_t>(rank)]));
-    return maps ? *maps : maps.error().message;
-  }
-  // Waits for the first of each rank's messages: all run.
-  void all_run() {
-    for (size_t i = 0; i < pids_.size(); ++i) EXPECT_EQ(next().code, -1);
-  }
-  Told next() {
-    Told told;
-    pollfd polled{.fd = read_end_.get(), .events = POLLIN, .revents = 0};
-    if (::poll(&polled, 1, 50'000) != 1 ||
-        ::read(read_end_.get(), &told, sizeof told) != static_cast<ssize_t>(sizeof told))
-      ADD_FAILURE() << "a rank says nothing";
-    return told;
-  }
-
- private:
-  UniqueFd read_end_;
-  std::vector<pid_t> pids_;
-};
 
 class DeathTest : public ::testing::TestWithParam<Hosts> {};
 
@@ -285,7 +210,7 @@ TEST_P(DeathTest, IsToldToAllByNameWhereverItHappens) {
   for (uint64_t round = 0; round < 4; ++round) {
     const auto size = static_cast<int>(GetParam().size());
     const int victim = static_cast<int>(round) % size;
-    Processes processes(options_for(GetParam()));
+    RankProcesses processes(options_for(GetParam()), mixed_round);
     processes.all_run();
     for (int rank = 0; rank < size; ++rank) {
       // Nothing that would outlive the processes has a name.
@@ -317,7 +242,7 @@ TEST_P(DeathTest, AStoppedRankIsNamedAfterTheTimeout) {
   for (auto& each : options) each.operation_timeout = 300ms;
   const int last = static_cast<int>(options.size()) - 1;
   for (const int victim : {last, 0}) {
-    Processes processes(options);
+    RankProcesses processes(options, mixed_round);
     processes.all_run();
     processes.signal(victim, SIGSTOP);
     for (size_t i = 0; i + 1 < options.size(); ++i) {
