@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "base/subprocess.h"
+#include "checkpoint_commands.h"
 #include "commands.h"
 
 namespace {
@@ -67,6 +68,7 @@ int run(int argc, char** argv) {
   yard::app::add_job_commands(app, context);
   yard::app::add_s3_commands(app, context);
   yard::app::add_collective_commands(app, context);
+  yard::app::add_checkpoint_commands(app, context);
   yard::app::add_report_command(app, context);
   yard::app::add_completion_command(app, context);
   if (argc > 1)

@@ -63,6 +63,15 @@ inline constexpr std::string_view kCollectiveOperations = "collective_operations
 inline constexpr std::string_view kCollectiveBytes = "collective_bytes";
 inline constexpr std::string_view kCollectiveWaitSeconds = "collective_wait_seconds";
 
+// Sharded checkpoints, of one rank.
+inline constexpr std::string_view kCheckpointSaves = "checkpoint_saves";
+inline constexpr std::string_view kCheckpointFailedSaves = "checkpoint_failed_saves";
+inline constexpr std::string_view kCheckpointCopiedBytes = "checkpoint_copied_bytes";
+// Training stood still, for the copy.
+inline constexpr std::string_view kCheckpointBlockedSeconds = "checkpoint_blocked_seconds";
+// Saves went on beside it.
+inline constexpr std::string_view kCheckpointWriteSeconds = "checkpoint_write_seconds";
+
 // Host supervisor.
 inline constexpr std::string_view kHostRankRestarts = "host_rank_restarts";
 inline constexpr std::string_view kHostRecoverySeconds = "host_recovery_seconds";
