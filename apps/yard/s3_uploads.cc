@@ -42,8 +42,9 @@ Status run_uploads(const UploadsCommand& command, const Context& context) {
     return Error{Code::kInvalidArgument, command.url + ": is no s3://bucket[/prefix]"};
   auto latest = Clock::Wall::max();
   if (!command.older_than.empty()) {
-    YARD_ASSIGN(const auto age, parse_duration(command.older_than));
-    latest = Clock::real().wall_now() - age;
+    auto age = parse_duration(command.older_than);
+    if (!age) return std::move(age).error().while_("--older-than");
+    latest = Clock::real().wall_now() - *age;
   }
   YARD_ASSIGN(const auto service, opener.s3());
   YARD_ASSIGN(const auto uploads, storage::list_unfinished(*service, store->bucket(), place.key));

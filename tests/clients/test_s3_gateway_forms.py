@@ -1,8 +1,10 @@
 """Uploads by HTML forms, as boto3 signs them."""
 
 import base64
+import contextlib
 import hashlib
 import os
+import select
 import socket
 import urllib.parse
 import xml.etree.ElementTree
@@ -125,6 +127,22 @@ def test_a_form_that_is_cut_or_malformed_leaves_nothing(gateway, s3):
     assert b"MalformedPOSTRequest" in send(body.replace(b"form-data", b"attachment"), len(body) + 5 * len(form["fields"]))
     assert "Contents" not in s3.list_objects_v2(Bucket="b", Prefix="cut")
     assert list((gateway.folder / ".yard" / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("endless", [b"preamble ", b'--B\r\nContent-Disposition: form-data; name="a"\r\nx: y\r\n\r\n\r\n'])
+def test_a_form_of_nobody_known_is_not_read_on_and_on(gateway, endless):
+    address = urllib.parse.urlsplit(gateway.url)
+    with socket.create_connection((address.hostname, address.port), timeout=WAIT_SECONDS) as client:
+        client.sendall(f"POST /b HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {1 << 40}\r\n"
+                       "Content-Type: multipart/form-data; boundary=B\r\n\r\n".encode())
+        sent = 0
+        with contextlib.suppress(OSError):
+            while sent < 64 * MIB and not select.select([client], [], [], 0)[0]:
+                client.sendall(endless * 1000)
+                sent += len(endless) * 1000
+        assert sent < 64 * MIB
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 400")
 
 
 def test_forms_that_never_end_hold_up_nobody(gateway, s3):

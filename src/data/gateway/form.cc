@@ -14,10 +14,6 @@ constexpr int kHeaderLinesMax = 16;
 constexpr S3ErrorKind kMalformed{
     "MalformedPOSTRequest", 400,
     "The body of your POST request is not well-formed multipart/form-data."};
-constexpr S3ErrorKind kFieldsTooLong{
-    "MaxPostPreDataLengthExceededError", 400,
-    "Your POST request fields preceding the upload file were too large."};
-
 std::string_view trimmed(std::string_view text) {
   const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
   while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
@@ -169,7 +165,7 @@ S3Status FormReader::read(const Sink& sink) {
 S3Result<std::string> FormReader::read_text(size_t size_bytes_max) {
   std::string text;
   YARD_TRY(read([&](std::span<const std::byte> bytes) -> S3Status {
-    if (text.size() + bytes.size() > size_bytes_max) return kFieldsTooLong;
+    if (text.size() + bytes.size() > size_bytes_max) return kFormFieldsTooLong;
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return Ok{};
   }));

@@ -12,6 +12,10 @@
 
 namespace yard::gateway {
 
+inline constexpr S3ErrorKind kFormFieldsTooLong{
+    "MaxPostPreDataLengthExceededError", 400,
+    "Your POST request fields preceding the upload file were too large."};
+
 // The boundary in a Content-Type "multipart/form-data; boundary=..."; nothing for another type, or
 // a boundary that is none (RFC 2046: 1 to 70 characters).
 std::optional<std::string> form_boundary(std::string_view content_type);

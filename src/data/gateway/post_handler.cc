@@ -8,6 +8,8 @@ namespace yard::gateway {
 namespace {
 
 constexpr size_t kFieldsBytesMax = 20 << 10;  // S3's, of all fields before the file
+// Of all that a client may send before it is known, which is more than its fields.
+constexpr uint64_t kUnknownBytesMax = 256 << 10;
 constexpr std::string_view kFileField = "file";
 constexpr std::string_view kFilenameVariable = "${filename}";
 
@@ -166,12 +168,17 @@ S3Status post_object(Call& call) {
     return S3Error(s3::kPreconditionFailed,
                    "Bucket POST must be of the enclosure-type multipart/form-data");
   if (!call.request.content_length()) return s3::kMissingContentLength;
+  bool is_known = false;
+  uint64_t unknown_bytes = 0;
   FormReader form(*boundary, [&](std::span<std::byte> into) -> S3Result<size_t> {
+    if (!is_known && unknown_bytes > kUnknownBytesMax) return kFormFieldsTooLong;
     auto bytes = call.request.read(into);
-    if (bytes) return *bytes;
-    return S3Error(s3::kConnectionBroken, bytes.error().message);
+    if (!bytes) return S3Error(s3::kConnectionBroken, bytes.error().message);
+    unknown_bytes += *bytes;
+    return *bytes;
   });
   YARD_ASSIGN(const FormFields fields, read_signed_fields(call, form));
+  is_known = true;
   YARD_ASSIGN(Bucket bucket, call.bucket());
   YARD_ASSIGN(const FileBounds bounds,
               check_policy(fields, call.route.bucket, call.services.clock.wall_now()));
