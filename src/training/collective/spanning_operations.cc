@@ -90,18 +90,27 @@ Status SpanningOperations::reduce_chunk(const Operation& operation, size_t begin
   const size_t element_bytes = size_bytes_of(call.dtype);
   const size_t wide_bytes = size_bytes_of(wide_of(call.dtype));
   const bool is_in_place = local_.shares_ins(operation);
-  if (!is_in_place) {
-    copy_bytes(team_.stage(team_.index()), operation.in.data() + begin * element_bytes,
-               count * element_bytes);
+  const auto share = [&](size_t peer) {
+    return share_of(count, team_.size(), peer, kLineBytes / element_bytes);
+  };
+  const Share own = share(team_.index());
+  const std::byte* const chunk = operation.in.data() + begin * element_bytes;
+  // Our own share stays where it is: nobody else reads it.
+  for (size_t peer = 0; peer < team_.size() && !is_in_place; ++peer) {
+    const Share theirs = share(peer);
+    if (peer != team_.index())
+      copy_bytes(team_.stage(team_.index()) + theirs.begin_index * element_bytes,
+                 chunk + theirs.begin_index * element_bytes, theirs.count * element_bytes);
   }
   // The one before may still be read, else they have just begun.
   if (!is_in_place || begin > 0) YARD_TRY(team_.barrier(call));
-  const Share own = share_of(count, team_.size(), team_.index(), kLineBytes / element_bytes);
   std::vector<const std::byte*> srcs;
-  for (size_t peer = 0; peer < team_.size(); ++peer)
-    srcs.push_back(
-        (is_in_place ? local_.in_of(operation, peer) + begin * element_bytes : team_.stage(peer)) +
-        own.begin_index * element_bytes);
+  for (size_t peer = 0; peer < team_.size(); ++peer) {
+    const std::byte* theirs = peer == team_.index() ? chunk
+                              : is_in_place ? local_.in_of(operation, peer) + begin * element_bytes
+                                            : team_.stage(peer);
+    srcs.push_back(theirs + own.begin_index * element_bytes);
+  }
   const std::array<std::byte*, 1> dsts{team_.result() + own.begin_index * wide_bytes};
   collective::reduce({.dtype = call.dtype, .op = call.op, .to = Form::kWide}, dsts, srcs,
                      own.count);
