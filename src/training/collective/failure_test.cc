@@ -182,6 +182,28 @@ TEST(DestroyedGroupTest, FreesItsOwnOperationAndItsPeers) {
   EXPECT_TRUE(mentions(status.error(), "rank 0 has left")) << status.error().message;
 }
 
+TEST(RebuiltGroupTest, AfterADeathTheOthersGoOnAsASmallerGroupInTheSameProcesses) {
+  const auto options = options_for(one_host(3));
+  const uint16_t next_port = free_port();
+  on_ranks(options, [&](Group& group) {
+    if (group.rank() == 1) return group.abort("tried");
+    while (group.barrier()->wait()) {
+    }
+    // The survivors keep their order.
+    RendezvousOptions smaller = options[static_cast<size_t>(group.rank())];
+    smaller.rank = group.rank() == 0 ? 0 : 1;
+    smaller.world_size = 2;
+    smaller.master_port = next_port;
+    smaller.generation = 1;
+    auto rebuilt = connect(smaller, StopToken());
+    ASSERT_TRUE(rebuilt) << rebuilt.error().message;
+    std::vector<float> data(1000, 1);
+    ASSERT_TRUE((*rebuilt)->all_reduce(bytes_of(data), DType::kF32, ReduceOp::kSum)->wait());
+    EXPECT_EQ(data, std::vector<float>(1000, 2));
+    EXPECT_FALSE(group.barrier()->wait());
+  });
+}
+
 // ---- ranks that die: real processes
 
 // One round of operations, several of them on their way at once.
