@@ -19,6 +19,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kExitDead = 1;
+constexpr std::chrono::duration<int, std::milli> kDeathMax{200};
 
 // A question under way. Between fork() and _exit() the child makes system calls only.
 class Question {
@@ -40,10 +41,12 @@ class Question {
   Question(Question&& other) noexcept
       : child_(std::exchange(other.child_, -1)), pidfd_(std::move(other.pidfd_)) {}
   Question& operator=(Question&&) = delete;
-  // One that waits in the kernel may not die before its mount does: nobody waits for that.
+  // One that waits in the kernel may not die before its mount does: nobody waits long for that.
   ~Question() {
     if (child_ <= 0) return;
     ::kill(child_, SIGKILL);
+    pollfd item{pidfd_.get(), POLLIN, 0};
+    ::poll(&item, 1, kDeathMax.count());
     ::waitpid(child_, nullptr, WNOHANG);
   }
 
