@@ -63,6 +63,34 @@ TEST(UNetTest, GradientReachesEveryParameter) {
   expect_gradient_everywhere(model.parameters());
 }
 
+TEST(UNetTest, RecomputedActivationsGiveTheSameGradients) {
+  UNet2DConditionModel kept = make_unet(), recomputed = make_unet();
+  recomputed.set_activations(tensor::Activations::kRecomputed);
+  for (const UNet2DConditionModel* model : {&kept, &recomputed}) {
+    disturb(model->parameters());
+    set_requires_grad(model->parameters(), true);
+    run(*model, ramp({2, 4, 8, 8})).square().sum().backward();
+  }
+  for (size_t i = 0; i < kept.parameters().size(); ++i) {
+    const NamedTensor& expected = kept.parameters()[i];
+    const at::Tensor difference = recomputed.parameters()[i].tensor.grad() - expected.tensor.grad();
+    EXPECT_LE(difference.norm().item<double>(), 1e-5 * expected.tensor.grad().norm().item<double>())
+        << expected.name;
+  }
+}
+
+TEST(UNetTest, ParametersMadeLaterStartWithTheSameValues) {
+  const UNet2DConditionModel at_once = make_unet();
+  const UNet2DConditionModel later(at_once.config(), WeightStart::later(3));
+  for (size_t i = 0; i < later.parameters().size(); ++i) {
+    const at::Tensor& unset = later.parameters()[i].tensor;
+    EXPECT_EQ(unset.storage().data(), nullptr);
+    at::Tensor value = at::zeros(unset.sizes());
+    later.parameter_list().start(i, value);
+    EXPECT_TRUE(value.equal(at_once.parameters()[i].tensor)) << later.parameters()[i].name;
+  }
+}
+
 TEST(UNetTest, ChannelsLastComputesTheSameAndStays) {
   const c10::NoGradGuard no_grad;
   const UNet2DConditionModel model = make_unet();

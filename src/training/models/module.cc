@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/random.h"
+#include "base/result.h"
 #include "tensor/normal.h"
 
 namespace yard::models {
@@ -88,10 +89,9 @@ void fill_orthogonal(std::span<float> out, uint64_t seed, uint64_t stream, size_
       out[row * columns + column] = static_cast<float>(values[place(row, column)]);
 }
 
-void fill(const NamedTensor& parameter, uint64_t seed, Init init, double fan_in_or_scale) {
-  const std::string& name = parameter.name;
-  const std::span<float> out{parameter.tensor.mutable_data_ptr<float>(),
-                             static_cast<size_t>(parameter.tensor.numel())};
+void fill(const std::string& name, const at::Tensor& tensor, uint64_t seed, Init init,
+          double fan_in_or_scale) {
+  const std::span<float> out{tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel())};
   switch (init) {
     case Init::kUniformFanIn:
       fill_uniform(out, seed ^ kSalt, hash_of(name), 1 / std::sqrt(fan_in_or_scale));
@@ -100,8 +100,7 @@ void fill(const NamedTensor& parameter, uint64_t seed, Init init, double fan_in_
       fill_normal(out, seed ^ kSalt, hash_of(name), fan_in_or_scale);
       break;
     case Init::kOrthogonal:
-      fill_orthogonal(out, seed ^ kSalt, hash_of(name),
-                      static_cast<size_t>(parameter.tensor.size(0)));
+      fill_orthogonal(out, seed ^ kSalt, hash_of(name), static_cast<size_t>(tensor.size(0)));
       break;
     case Init::kOnes:
       std::ranges::fill(out, 1.0F);
@@ -112,20 +111,52 @@ void fill(const NamedTensor& parameter, uint64_t seed, Init init, double fan_in_
   }
 }
 
+// Contiguous, of that shape, over a storage that is empty.
+at::Tensor without_memory(at::IntArrayRef shape) {
+  int64_t element_count = 1;
+  std::vector<int64_t> strides(shape.size());
+  for (size_t d = shape.size(); d-- > 0;) {
+    strides[d] = element_count;
+    element_count *= shape[d];
+  }
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), element_count * int64_t{sizeof(float)},
+      c10::DataPtr(nullptr, at::kCPU), nullptr, /*resizable=*/false));
+  at::Tensor out = at::empty({0}, at::kFloat);
+  out.set_(std::move(storage), 0, shape, strides);
+  return out;
+}
+
 }  // namespace
 
 at::Tensor ParameterList::add(const std::string& name, at::IntArrayRef shape, Init init,
                               double fan_in_or_scale) {
-  all_.push_back({name, at::empty(shape, at::kFloat)});
-  if (seed_) fill(all_.back(), *seed_, init, fan_in_or_scale);
+  const bool later = start_.is_later();
+  all_.push_back({name, later ? without_memory(shape) : at::empty(shape, at::kFloat)});
+  drawn_.push_back({init, fan_in_or_scale});
+  if (start_.seed() && !later) start(all_.size() - 1, all_.back().tensor);
   return all_.back().tensor;
 }
 
+void ParameterList::start(size_t index, at::Tensor& out) const {
+  YARD_CHECK(start_.seed() && out.is_contiguous() && out.sizes() == all_[index].tensor.sizes());
+  fill(all_[index].name, out, *start_.seed(), drawn_[index].init, drawn_[index].fan_in_or_scale);
+}
+
+std::vector<at::Tensor> ParameterList::under(std::string_view prefix) const {
+  std::vector<at::Tensor> out;
+  for (const NamedTensor& parameter : all_)
+    if (parameter.name.starts_with(prefix)) out.push_back(parameter.tensor);
+  return out;
+}
+
 void ParameterList::restart(const std::function<std::optional<Init>(const NamedTensor&)>& rule) {
-  if (!seed_) return;
-  for (const NamedTensor& parameter : all_) {
-    const auto init = rule(parameter);
-    if (init) fill(parameter, *seed_, *init, 1);
+  if (!start_.seed()) return;
+  for (size_t i = 0; i < all_.size(); ++i) {
+    const auto init = rule(all_[i]);
+    if (!init) continue;
+    drawn_[i] = {*init, 1};
+    if (!start_.is_later()) start(i, all_[i].tensor);
   }
 }
 

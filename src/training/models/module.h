@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace yard::models {
@@ -28,12 +29,33 @@ enum class Init : uint8_t {
   kZeros,
 };
 
+// How the parameters of a new model start: drawn from a seed; without one left unset, for a model
+// whose weights are read from a file.
+class WeightStart {
+ public:
+  WeightStart(std::optional<uint64_t> seed) : seed_(seed) {}
+  WeightStart(std::nullopt_t) {}
+  WeightStart(uint64_t seed) : seed_(seed) {}
+  // The parameters have shapes but no memory, until someone gives them some; ParameterList::start()
+  // draws their values then.
+  static WeightStart later(uint64_t seed) {
+    WeightStart start(seed);
+    start.later_ = true;
+    return start;
+  }
+  std::optional<uint64_t> seed() const { return seed_; }
+  bool is_later() const { return later_; }
+
+ private:
+  std::optional<uint64_t> seed_;
+  bool later_ = false;
+};
+
 // Where a model's constructor gets its parameters. Values are drawn from (seed, full name,
-// element), so that a parameter's start depends neither on the others nor on the machine. Without
-// a seed they are left unset, for a model whose weights are read from a file.
+// element), so that a parameter's start depends neither on the others nor on the machine.
 class ParameterList {
  public:
-  explicit ParameterList(std::optional<uint64_t> seed) : seed_(seed) {}
+  explicit ParameterList(WeightStart start) : start_(start) {}
 
   // An f32 CPU leaf. `fan_in` and `scale` as Init needs them.
   at::Tensor add(const std::string& name, at::IntArrayRef shape, Init init,
@@ -43,10 +65,21 @@ class ParameterList {
   void restart(const std::function<std::optional<Init>(const NamedTensor&)>& rule);
 
   const std::vector<NamedTensor>& all() const { return all_; }
+  // The parameters whose names begin with `prefix`.
+  std::vector<at::Tensor> under(std::string_view prefix) const;
+
+  // Draws the start of parameter `index` into `out`, contiguous f32 CPU memory of its shape. Only
+  // with a seed.
+  void start(size_t index, at::Tensor& out) const;
 
  private:
-  std::optional<uint64_t> seed_;
+  struct Drawn {
+    Init init;
+    double fan_in_or_scale;
+  };
+  WeightStart start_;
   std::vector<NamedTensor> all_;
+  std::vector<Drawn> drawn_;  // how each starts
 };
 
 // A dotted place in the ParameterList: scope("down_blocks", 0) / "resnets" ...

@@ -260,14 +260,21 @@ std::optional<Init> start_of(const NamedTensor& parameter) {
 
 }  // namespace
 
-UNet2DConditionModel::UNet2DConditionModel(const UNetConfig& config, std::optional<uint64_t> seed)
+UNet2DConditionModel::UNet2DConditionModel(const UNetConfig& config, WeightStart start)
     : config_(config),
-      parameters_(seed),
+      parameters_(start),
       layers_(std::make_unique<Layers>(Scope(parameters_), config_)) {
   parameters_.restart(start_of);
 }
 
 UNet2DConditionModel::~UNet2DConditionModel() = default;
+
+at::Tensor UNet2DConditionModel::run_block(const std::string& name,
+                                           const tensor::SegmentForward& block,
+                                           std::vector<at::Tensor> inputs) const {
+  if (activations_ == tensor::Activations::kKept) return block(inputs);
+  return tensor::checkpointed(block, std::move(inputs), parameters_.under(name + "."));
+}
 
 at::Tensor UNet2DConditionModel::forward(const at::Tensor& sample, const at::Tensor& timestep,
                                          const at::Tensor& context) const {
@@ -278,12 +285,26 @@ at::Tensor UNet2DConditionModel::forward(const at::Tensor& sample, const at::Ten
   // Every block starts from SiLU of the embedding: do it once.
   time = at::silu(l.time_2(at::silu(l.time_1(time))));
 
+  const auto resnet = [&](const std::string& name, const ResnetBlock& block, const at::Tensor& x) {
+    return run_block(name,
+                     [&block](const std::vector<at::Tensor>& in) { return block(in[0], in[1]); },
+                     {x, time});
+  };
+  const auto attend = [&](const std::string& name, const SpatialTransformer& block,
+                          const at::Tensor& x) {
+    return run_block(name,
+                     [&block](const std::vector<at::Tensor>& in) { return block(in[0], in[1]); },
+                     {x, context});
+  };
   at::Tensor h = l.conv_in(sample);
   std::vector<at::Tensor> skips = {h};
-  for (const Block& block : l.down) {
+  for (size_t b = 0; b < l.down.size(); ++b) {
+    const Block& block = l.down[b];
+    const std::string name = "down_blocks." + std::to_string(b);
     for (size_t i = 0; i < block.resnets.size(); ++i) {
-      h = block.resnets[i](h, time);
-      if (!block.attentions.empty()) h = block.attentions[i](h, context);
+      h = resnet(name + ".resnets." + std::to_string(i), block.resnets[i], h);
+      if (!block.attentions.empty())
+        h = attend(name + ".attentions." + std::to_string(i), block.attentions[i], h);
       skips.push_back(h);
     }
     if (block.downsample) {
@@ -291,12 +312,18 @@ at::Tensor UNet2DConditionModel::forward(const at::Tensor& sample, const at::Ten
       skips.push_back(h);
     }
   }
-  h = l.mid_2(l.mid_attention(l.mid_1(h, time), context), time);
-  for (const Block& block : l.up) {
+  h = resnet("mid_block.resnets.0", l.mid_1, h);
+  h = attend("mid_block.attentions.0", l.mid_attention, h);
+  h = resnet("mid_block.resnets.1", l.mid_2, h);
+  for (size_t b = 0; b < l.up.size(); ++b) {
+    const Block& block = l.up[b];
+    const std::string name = "up_blocks." + std::to_string(b);
     for (size_t i = 0; i < block.resnets.size(); ++i) {
-      h = block.resnets[i](at::cat({h, skips.back()}, 1), time);
+      h = resnet(name + ".resnets." + std::to_string(i), block.resnets[i],
+                 at::cat({h, skips.back()}, 1));
       skips.pop_back();
-      if (!block.attentions.empty()) h = block.attentions[i](h, context);
+      if (!block.attentions.empty())
+        h = attend(name + ".attentions." + std::to_string(i), block.attentions[i], h);
     }
     if (block.upsample) h = (*block.upsample)(h);
   }

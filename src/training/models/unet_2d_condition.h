@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "models/blocks.h"
 #include "models/config.h"
+#include "tensor/activation_checkpoint.h"
 
 namespace yard::models {
 
@@ -38,8 +39,7 @@ struct UNetConfig {
 
 class UNet2DConditionModel {
  public:
-  // Without a seed the parameters' values are unset.
-  UNet2DConditionModel(const UNetConfig& config, std::optional<uint64_t> seed);
+  UNet2DConditionModel(const UNetConfig& config, WeightStart start);
   ~UNet2DConditionModel();
 
   // sample [B, in_channels, H, W] with H and W multiples of downscale(), timestep [B] (f32 or
@@ -48,11 +48,18 @@ class UNet2DConditionModel {
                      const at::Tensor& encoder_hidden_states) const;
 
   const std::vector<NamedTensor>& parameters() const { return parameters_.all(); }
+  const ParameterList& parameter_list() const { return parameters_; }
   const UNetConfig& config() const { return config_; }
+  // Whether the backward pass finds what each block computed, or computes it again.
+  void set_activations(tensor::Activations activations) { activations_ = activations; }
 
  private:
   struct Layers;
+  at::Tensor run_block(const std::string& name, const tensor::SegmentForward& block,
+                       std::vector<at::Tensor> inputs) const;
+
   UNetConfig config_;
+  tensor::Activations activations_ = tensor::Activations::kKept;
   ParameterList parameters_;
   std::unique_ptr<Layers> layers_;
 };
