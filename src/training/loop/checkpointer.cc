@@ -31,13 +31,28 @@ TensorFiles by_file(const std::vector<NamedTensor>& parameters) {
   return files;
 }
 
-// Copies that later steps leave alone.
-TensorFiles snapshot(const Networks& networks, const Trainee* trainee) {
-  TensorFiles files = by_file(networks.parameters());
-  for (auto& [name, tensors] : files)
-    for (NamedTensor& t : tensors) t.tensor = t.tensor.detach().clone();
+// Copies of the weights that later steps leave alone: `trained` are copies already, and take the
+// place of the networks' own.
+std::vector<NamedTensor> copies(const Networks& networks, const std::vector<NamedTensor>& trained) {
+  std::map<std::string, at::Tensor> by_name;
+  for (const NamedTensor& t : trained) by_name.emplace(t.name, t.tensor);
+  std::vector<NamedTensor> all = networks.parameters();
+  for (NamedTensor& p : all) {
+    const auto it = by_name.find(p.name);
+    p.tensor = it == by_name.end() ? p.tensor.detach().clone() : it->second;
+  }
+  return all;
+}
+
+// Empty on ranks other than 0.
+Result<TensorFiles> snapshot(const Networks& networks, const Trainee* trainee, bool wanted) {
+  TraineeTensors state;
+  if (trainee != nullptr) {
+    YARD_ASSIGN(state, trainee->snapshot(wanted));
+  }
+  if (!wanted) return TensorFiles();
+  TensorFiles files = by_file(copies(networks, state.weights));
   if (trainee == nullptr) return files;
-  TraineeTensors state = trainee->snapshot();
   files["optimizer.safetensors"] = std::move(state.optimizer);
   if (!state.ema.empty()) files["ema.safetensors"] = std::move(state.ema);
   return files;
@@ -101,11 +116,12 @@ Status Checkpointer::restore(Trainee& trainee, const LoadedCheckpoint& checkpoin
                          checkpoint.path);
 }
 
-void Checkpointer::save(const Networks& networks, const Trainee* trainee, const RunState& state) {
-  if (group_.rank() != 0) return;
+Status Checkpointer::save(const Networks& networks, const Trainee* trainee, const RunState& state) {
   const auto start = std::chrono::steady_clock::now();
   settle();
-  auto body = [folder = folder_, tensors = snapshot(networks, trainee),
+  YARD_ASSIGN(TensorFiles copied, snapshot(networks, trainee, group_.rank() == 0));
+  if (group_.rank() != 0) return Ok{};
+  auto body = [folder = folder_, tensors = std::move(copied),
                json = to_json(state, recipe_, group_.size()), step = state.global_step,
                keep = recipe_.checkpoint.keep]() -> Status {
     return tensor::guard_torch("saving", [&] { return write(folder, tensors, json, step, keep); });
@@ -113,6 +129,7 @@ void Checkpointer::save(const Networks& networks, const Trainee* trainee, const 
   pending_.emplace(std::async(std::launch::async, std::move(body)), state.global_step);
   pending_->blocked_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return Ok{};
 }
 
 void Checkpointer::poll() {

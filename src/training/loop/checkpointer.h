@@ -41,7 +41,8 @@ class Checkpointer {
   Status restore(Trainee& trainee, const LoadedCheckpoint& checkpoint) const;
 
   // Begins to save; waits first for a save that still runs. `trainee` null: weights alone.
-  void save(const Networks& networks, const Trainee* trainee, const RunState& state);
+  // Collective: the ranks give rank 0 what they hold. kUnavailable: one of them died.
+  Status save(const Networks& networks, const Trainee* trainee, const RunState& state);
   // Tells the outcome of a save that has ended since.
   void poll();
   // Waits for the save that runs, if any: the outcome of the newest save.

@@ -58,7 +58,14 @@ Result<std::vector<images::Picture>> sample_all(RunContext& context, int64_t res
   const size_t prompt_count = context.recipe.sampling.prompts.size();
   const size_t picture_bytes = static_cast<size_t>(resolution * resolution) * 3;
   std::vector<std::byte> own((prompt_count + ranks - 1) / ranks * picture_bytes);
-  for (size_t begin = 0; begin < mine.size(); begin += kPicturesAtOnce) {
+  const uint64_t first_prompt = 0;
+  // As many rounds as the rank with most prompts has, for under sharding each needs the others'
+  // parameters: one without prompts left draws the first again, and drops it.
+  for (size_t begin = 0; begin < (prompt_count + ranks - 1) / ranks; begin += kPicturesAtOnce) {
+    if (begin >= mine.size()) {
+      (void)sample_some(context, resolution, std::span(&first_prompt, 1));
+      continue;
+    }
     const auto some =
         std::span(mine).subspan(begin, std::min<size_t>(kPicturesAtOnce, mine.size() - begin));
     const at::Tensor pictures = sample_some(context, resolution, some).contiguous();
@@ -97,9 +104,14 @@ Status write_png(const std::vector<images::Picture>& pictures, int64_t columns,
 Status HeldOutLoss::load() {
   const int64_t count = context_.recipe.evaluation.samples;
   const int64_t ranks = context_.group.size(), rank = context_.group.rank();
-  const int64_t begin = count * rank / ranks, end = count * (rank + 1) / ranks;
   loaded_ = true;
-  if (begin == end) return Ok{};
+  if (count == 0) return Ok{};
+  // Every rank takes part in as many forward passes, for under sharding each needs the others'
+  // parameters: one without samples of its own looks at the first again, and does not count it.
+  own_count_ = count * (rank + 1) / ranks - count * rank / ranks;
+  longest_share_ = (count + ranks - 1) / ranks;
+  const int64_t begin = own_count_ == 0 ? 0 : count * rank / ranks;
+  const int64_t end = begin + std::max<int64_t>(own_count_, 1);
   YARD_ASSIGN(auto loader, context_.samples->one_by_one(stage_.resolution, 0));
   YARD_ASSIGN(const loader::Batch batch, loader->held_out(begin, end - begin));
   share_.ids = batch.sample_ids;
@@ -115,10 +127,11 @@ double HeldOutLoss::sum() const {
   const Draws draws{.seed = context_.recipe.seed,
                     .noise = tensor::Purpose::kEvaluationNoise,
                     .timestep = tensor::Purpose::kEvaluationTimestep};
-  const auto share = static_cast<int64_t>(share_.ids.size());
   double sum = 0;
-  for (int64_t begin = 0; begin < share; begin += stage_.micro_batch) {
-    const int64_t count = std::min(stage_.micro_batch, share - begin);
+  for (int64_t at = 0; at < longest_share_; at += stage_.micro_batch) {
+    const bool own = at < own_count_;
+    const int64_t begin = own ? at : 0;
+    const int64_t count = own ? std::min(stage_.micro_batch, own_count_ - begin) : 1;
     const at::Tensor pictures = share_.pictures.narrow(0, begin, count);
     const auto ids =
         std::span(share_.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
@@ -136,7 +149,7 @@ double HeldOutLoss::sum() const {
                                        context_.bf16()),
                         context, ids, draws, context_.bf16());
     }
-    sum += loss.item<double>() * static_cast<double>(count);
+    if (own) sum += loss.item<double>() * static_cast<double>(count);
   }
   return sum;
 }
@@ -144,7 +157,7 @@ double HeldOutLoss::sum() const {
 Result<double> HeldOutLoss::measure() {
   const Status loading = loaded_ ? Status(Ok{}) : load();
   YARD_TRY(agree(context_.group, loading, "reading held-out samples"));
-  std::array<double, 2> totals = {sum(), static_cast<double>(share_.ids.size())};
+  std::array<double, 2> totals = {sum(), static_cast<double>(own_count_)};
   YARD_TRY(context_.group
                .all_reduce(std::as_writable_bytes(std::span(totals)), collective::DType::kF64,
                            collective::ReduceOp::kSum)

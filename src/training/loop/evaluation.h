@@ -23,7 +23,9 @@ class HeldOutLoss {
 
   RunContext& context_;
   const StageRecipe& stage_;
-  StepData share_;  // this rank's
+  StepData share_;             // this rank's
+  int64_t own_count_ = 0;      // of its samples
+  int64_t longest_share_ = 0;  // of any rank
   bool loaded_ = false;
 };
 

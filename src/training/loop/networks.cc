@@ -138,6 +138,8 @@ Status Networks::build(const Recipe& recipe, const text::ClipTokenizer* tokenize
     YARD_ASSIGN(unet_,
                 (make_part<models::UNet2DConditionModel, models::UNetConfig>(
                     {*model.unet, "unet", seed(kUNetStream)}, models::load_unet, unet_config_)));
+    if (recipe.parallel.recompute_activations)
+      unet_->set_activations(tensor::Activations::kRecomputed);
   }
   if (!model.text_encoder) return Ok{};
   text_encoder_config_ = model.text_encoder->config;

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "loop/recipe_fields_internal.h"
+#include "loop/recipe_parallel_internal.h"
 #include "loop/yaml_document.h"
 
 namespace yard::loop {
@@ -238,8 +239,9 @@ Status read_top(const YamlDocument& document, Recipe& recipe) {
       .read("deterministic", recipe.deterministic)
       .read("threads", recipe.threads)
       .in_range<int64_t>("threads", recipe.threads, 0, 1024);
-  for (const std::string_view section : {"run", "data", "model", "stages", "optimizer", "ema",
-                                         "diffusion", "checkpoint", "evaluation", "sampling"})
+  for (const std::string_view section :
+       {"run", "data", "model", "stages", "optimizer", "ema", "parallel", "diffusion", "checkpoint",
+        "evaluation", "sampling"})
     fields.find(section);
   if (recipe.output.empty()) fields.fail("output", "'output' is empty");
   return fields.status();
@@ -432,6 +434,10 @@ Json Recipe::identity() const {
                 {"caption_dropout", diffusion.caption_dropout},
                 {"min_snr_gamma", diffusion.min_snr_gamma}}},
               {"stages", Json::array()}};
+  // How the model is shared out may change from one start to the next, what is computed may not.
+  if (parallel.bf16_parameters)
+    out["parallel"] = {{"parameters", "bf16"},
+                       {"rounding", parallel.stochastic_rounding ? "stochastic" : "nearest"}};
   for (const StageRecipe& stage : stages) out["stages"].push_back(identity_of(stage));
   return out;
 }
@@ -446,6 +452,7 @@ Result<Recipe> parse_recipe(std::string_view yaml, std::string_view name,
   YARD_TRY(read_model(document, recipe.model));
   YARD_TRY(read_stages(document, recipe));
   YARD_TRY(read_optimizer(document, recipe));
+  YARD_TRY(read_parallel(document, child(document.root, "parallel"), recipe));
   YARD_TRY(read_diffusion(document, recipe.diffusion));
   YARD_TRY(read_checkpoint(document, recipe.checkpoint));
   YARD_TRY(read_evaluation(document, recipe));

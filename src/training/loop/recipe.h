@@ -20,6 +20,7 @@ enum class LearningRateShape : uint8_t { kConstant, kLinear, kCosine };
 enum class Reconstruction : uint8_t { kL1, kMse };
 enum class BetaSchedule : uint8_t { kLinear, kScaledLinear, kSquaredCosCap };
 enum class Prediction : uint8_t { kEpsilon, kVelocity };
+enum class ParallelMode : uint8_t { kDdp, kZero1, kZero2, kZero3, kHybrid };
 
 struct SyntheticData {
   int64_t samples = 0;
@@ -83,6 +84,19 @@ struct EmaRecipe {
   int64_t start_step = 0;
 };
 
+// docs/parallel.md has the memory and the communication of each mode.
+struct ParallelRecipe {
+  ParallelMode mode = ParallelMode::kDdp;
+  int64_t shard_size = 0;  // ranks that share the model out, of kHybrid
+  uint64_t bucket_bytes = uint64_t{4} << 20;
+  int64_t gathered_units = 2;
+  bool accumulate_whole = false;
+  bool bf16_parameters = false;
+  bool stochastic_rounding = false;
+  bool offload = false;
+  bool recompute_activations = false;
+};
+
 struct DiffusionRecipe {
   int64_t train_timesteps = 1000;
   BetaSchedule beta_schedule = BetaSchedule::kScaledLinear;
@@ -124,6 +138,7 @@ struct Recipe {
   std::vector<StageRecipe> stages;
   OptimizerRecipe optimizer;
   EmaRecipe ema;
+  ParallelRecipe parallel;
   DiffusionRecipe diffusion;
   CheckpointRecipe checkpoint;
   EvaluationRecipe evaluation;

@@ -120,6 +120,26 @@ e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]
               "too large");
 }
 
+TEST(RecipeTest, HowTheModelIsSharedOutIsReadAndChecked) {
+  const auto recipe = parsed({"parallel={mode: hybrid, shard_size: 2, bucket_bytes: 1MiB}"});
+  ASSERT_TRUE(recipe) << recipe.error().message;
+  EXPECT_EQ(recipe->parallel.mode, ParallelMode::kHybrid);
+  EXPECT_EQ(recipe->parallel.shard_size, 2);
+  EXPECT_EQ(recipe->parallel.bucket_bytes, 1u << 20);
+  EXPECT_EQ(parsed()->parallel.mode, ParallelMode::kDdp);
+  const auto expect = [](const std::string& value, std::string_view part) {
+    expect_says(refusal(std::string(kRecipe), {"parallel=" + value}), part);
+  };
+  expect("{mode: zero4}", "did you mean 'zero");
+  expect("{mod: zero3}", "did you mean 'mode'?");
+  expect("{mode: hybrid}", "hybrid needs 'shard_size'");
+  expect("{mode: zero3, shard_size: 2}", "'shard_size' is for mode hybrid");
+  expect("{bucket_bytes: 7}", "'bucket_bytes' is 7");
+  expect("{gathered_units: 1}", "'gathered_units' is 1");
+  expect("{parameters: bf16}", "need precision: bf16");
+  expect("{rounding: stochastic}", "for bf16 parameters");
+}
+
 TEST(RecipeTest, StagesMustFitTheModel) {
   expect_says(refusal(with("  unet: {block_out_channels: [16, 32]}\n", "")), "needs model.unet");
   expect_says(refusal(with("  tokenizer: tok\n", "")), "model.tokenizer");
@@ -160,10 +180,13 @@ TEST(RecipeTest, ResolutionsThatTheModelCannotHalveAreRefusedWithWhatFits) {
 TEST(RecipeTest, IdentityIgnoresWhatMayChangeOnResume) {
   const Json plain = parsed()->identity();
   EXPECT_EQ(parsed({"output=elsewhere", "checkpoint.keep=9", "stages.low.micro_batch=1",
-                    "data.cache=1MiB", "threads=3", "stages.low.schedule=cosine"})
+                    "data.cache=1MiB", "threads=3", "stages.low.schedule=cosine",
+                    "parallel={mode: zero3, offload: optimizer, activations: recomputed}"})
                 ->identity(),
             plain);
   EXPECT_NE(parsed({"seed=1"})->identity(), plain);
+  EXPECT_NE(parsed({"precision=bf16", "parallel={parameters: bf16}"})->identity(),
+            parsed({"precision=bf16"})->identity());
   EXPECT_NE(parsed({"stages.low.learning_rate=1e-5"})->identity(), plain);
   EXPECT_NE(parsed({"model.unet.block_out_channels=[16, 16]"})->identity(), plain);
 }

@@ -11,6 +11,7 @@
 #include "loop/networks.h"
 #include "loop/samples.h"
 #include "loop/trainer.h"
+#include "loop/training_groups.h"
 
 namespace yard::loop {
 
@@ -23,6 +24,7 @@ struct RunContext {
   std::optional<text::ClipTokenizer> tokenizer;
   std::unique_ptr<Samples> samples;  // null for synthetic data
   std::unique_ptr<Networks> networks;
+  std::unique_ptr<TrainingGroups> groups;
 
   bool bf16() const { return recipe.precision == Precision::kBF16; }
   bool is_first_rank() const { return group.rank() == 0; }

@@ -56,7 +56,7 @@ Result<StepReport> StageStepper::step(int64_t stage_step, int64_t global_step,
   YARD_ASSIGN(const StepData data, source_.next());
   StepReport report{.learning_rate = learning_rate_at(stage_, stage_step)};
   report.data_wait_s = seconds_since(start);
-  const double own_loss = accumulate(data, global_step);
+  YARD_ASSIGN(const double own_loss, accumulate(data, global_step));
   const SteadyTime reduce_start = std::chrono::steady_clock::now();
   YARD_TRY(trainee_.gradients().finish());
   StepSum sum{.loss = own_loss / context_.group.size(),
@@ -67,24 +67,25 @@ Result<StepReport> StageStepper::step(int64_t stage_step, int64_t global_step,
   if (sum.not_finite > 0) return not_finite(data, own_loss, global_step);
   report.loss = sum.loss;
   report.stop = sum.stop > 0;
-  report.gradient_norm = trainee_.step(report.learning_rate);
+  YARD_ASSIGN(report.gradient_norm, trainee_.step(report.learning_rate));
   if (!std::isfinite(report.gradient_norm)) return not_finite(data, own_loss, global_step);
   report.step_s = seconds_since(start);
   report.compute_s = report.step_s - report.data_wait_s - report.comm_wait_s;
   return report;
 }
 
-double StageStepper::accumulate(const StepData& data, int64_t global_step) {
+Result<double> StageStepper::accumulate(const StepData& data, int64_t global_step) {
   const auto share = static_cast<int64_t>(data.ids.size());
   const int64_t count = stage_.micro_batch;
   parallel::DataParallel& gradients = trainee_.gradients();
-  gradients.begin();
+  gradients.begin_step();
   double loss_sum = 0;
   for (int64_t begin = 0; begin < share; begin += count) {
-    if (begin + count >= share) gradients.last_micro_batch();
     const at::Tensor loss = micro_loss(data, begin, count, global_step);
     // Each micro-batch has as many samples: the mean of means is the mean.
-    (loss * (static_cast<double>(count) / static_cast<double>(share))).backward();
+    YARD_TRY(gradients.backward(
+        loss * (static_cast<double>(count) / static_cast<double>(share)),
+        begin + count < share ? parallel::MicroBatch::kMoreToCome : parallel::MicroBatch::kLast));
     loss_sum += loss.item<double>() * static_cast<double>(count);
   }
   return loss_sum / static_cast<double>(share);

@@ -24,7 +24,7 @@ class StageStepper {
   Result<StepReport> step(int64_t stage_step, int64_t global_step, const StopToken& stop);
 
  private:
-  double accumulate(const StepData& data, int64_t global_step);
+  Result<double> accumulate(const StepData& data, int64_t global_step);
   at::Tensor micro_loss(const StepData& data, int64_t begin, int64_t count, int64_t global_step);
   at::Tensor context_of(const StepData& data, int64_t begin, int64_t count, int64_t global_step);
   Error not_finite(const StepData& data, double own_loss, int64_t global_step) const;

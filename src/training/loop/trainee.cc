@@ -1,121 +1,142 @@
 #include "loop/trainee.h"
 
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
 
-#include "models/model_folder.h"
 #include "tensor/guard_torch.h"
 
 namespace yard::loop {
 
 using models::NamedTensor;
 
+namespace {
+
+parallel::DataParallelOptions options_of(const TraineeOptions& options) {
+  const ParallelRecipe& recipe = options.parallel;
+  const auto sharding = [&] {
+    switch (recipe.mode) {
+      case ParallelMode::kDdp:
+        return parallel::Sharding::kNone;
+      case ParallelMode::kZero1:
+        return parallel::Sharding::kOptimizer;
+      case ParallelMode::kZero2:
+        return parallel::Sharding::kGradients;
+      case ParallelMode::kZero3:
+      case ParallelMode::kHybrid:
+        return parallel::Sharding::kParameters;
+    }
+    YARD_UNREACHABLE();
+  };
+  return {.sharding = sharding(),
+          .accumulation = recipe.accumulate_whole ? parallel::Accumulation::kWhole
+                                                  : parallel::Accumulation::kAsSharded,
+          .unit_bytes = static_cast<int64_t>(recipe.bucket_bytes),
+          .compute_dtype = recipe.bf16_parameters ? at::kBFloat16 : at::kFloat,
+          .stochastic_rounding = recipe.stochastic_rounding,
+          .seed = options.seed,
+          .gathered_units = static_cast<int>(recipe.gathered_units)};
+}
+
+parallel::AdamWOptions options_of(const OptimizerRecipe& recipe, bool offload) {
+  return {.beta1 = recipe.beta1,
+          .beta2 = recipe.beta2,
+          .eps = recipe.eps,
+          .weight_decay = recipe.weight_decay,
+          .clip = recipe.clip,
+          .state_device = offload ? std::optional<at::Device>(at::kCPU) : std::nullopt};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Trainee>> Trainee::create(std::vector<NamedTensor> parameters,
-                                                 collective::Group& group,
-                                                 const OptimizerRecipe& optimizer,
-                                                 const EmaRecipe& ema) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& p : parameters) tensors.push_back(p.tensor);
-  auto trainee = std::unique_ptr<Trainee>(new Trainee(std::move(parameters), optimizer, ema));
-  YARD_ASSIGN(trainee->data_parallel_, parallel::DataParallel::create(tensors, group, {}));
-  // Equal already when made from one seed or one file; a host with another file must not spoil it.
-  YARD_TRY(trainee->data_parallel_->broadcast_parameters());
-  return tensor::guard_torch("making optimiser state", [&]() -> Result<std::unique_ptr<Trainee>> {
-    const at::Tensor flat = trainee->data_parallel_->flat_parameters();
-    trainee->exp_avg_ = at::zeros_like(flat);
-    trainee->exp_avg_sq_ = at::zeros_like(flat);
-    trainee->fused_step_ = at::zeros({}, flat.options());
-    if (ema.decay > 0) trainee->ema_ = flat.clone();
+                                                 const parallel::ParallelGroups& groups,
+                                                 const TraineeOptions& options) {
+  auto trainee = std::unique_ptr<Trainee>(new Trainee(std::move(parameters), options.ema));
+  // Equal already when made from one seed or one file; a host with another file must not spoil it:
+  // all take rank 0's.
+  YARD_ASSIGN(trainee->data_parallel_,
+              parallel::DataParallel::create(trainee->parameters_, groups, options_of(options)));
+  YARD_ASSIGN(trainee->adamw_,
+              parallel::AdamW::create(*trainee->data_parallel_,
+                                      options_of(options.optimizer, options.parallel.offload)));
+  if (options.ema.decay == 0) return trainee;
+  return tensor::guard_torch("making the average", [&]() -> Result<std::unique_ptr<Trainee>> {
+    c10::NoGradGuard no_grad;
+    trainee->ema_ = trainee->data_parallel_->make_local(at::kFloat, at::kCPU);
+    trainee->ema_cuts_ = trainee->data_parallel_->cut(trainee->ema_);
+    const std::vector<at::Tensor>& local = trainee->data_parallel_->local_parameters();
+    for (size_t i = 0; i < local.size(); ++i) trainee->ema_cuts_[i].copy_(local[i]);
     return std::move(trainee);
   });
 }
 
-double Trainee::step(double learning_rate) {
-  c10::NoGradGuard no_grad;
-  at::Tensor parameters = data_parallel_->flat_parameters();
-  at::Tensor gradients = data_parallel_->flat_gradients();
-  const double norm = gradients.norm().item<double>();
-  if (!std::isfinite(norm)) return norm;
-  // The kernel divides gradients by grad_scale on the way: clipping costs no pass of its own.
-  std::optional<at::Tensor> grad_scale;
-  if (optimizer_.clip > 0 && norm > optimizer_.clip)
-    grad_scale = at::full({}, (norm + 1e-6) / optimizer_.clip, parameters.options());
-  fused_step_.fill_(static_cast<double>(++step_count_));
-  at::_fused_adamw_(parameters, gradients, exp_avg_, exp_avg_sq_, {}, fused_step_, learning_rate,
-                    optimizer_.beta1, optimizer_.beta2, optimizer_.weight_decay, optimizer_.eps,
-                    /*amsgrad=*/false, /*maximize=*/false, grad_scale, std::nullopt);
-  move_average();
+Result<double> Trainee::step(double learning_rate) {
+  const int64_t before = step_count();
+  YARD_ASSIGN(const double norm, adamw_->step(learning_rate));
+  if (step_count() > before) move_average();
   return norm;
 }
 
 void Trainee::move_average() {
-  if (!ema_.defined()) return;
-  const int64_t updates = step_count_ - ema_recipe_.start_step;
+  c10::NoGradGuard no_grad;
+  const int64_t updates = step_count() - ema_recipe_.start_step;
   const double n = static_cast<double>(std::max<int64_t>(updates, 0));
   const double decay = updates <= 0 ? 0 : std::min(ema_recipe_.decay, (1 + n) / (10 + n));
-  ema_.lerp_(data_parallel_->flat_parameters(), 1 - decay);
+  const std::vector<at::Tensor>& local = data_parallel_->local_parameters();
+  for (size_t i = 0; i < ema_cuts_.size(); ++i) ema_cuts_[i].lerp_(local[i], 1 - decay);
+}
+
+Status Trainee::set_weights(const std::vector<at::Tensor>& values) {
+  return tensor::guard_torch("exchanging weights", [&]() -> Status {
+    c10::NoGradGuard no_grad;
+    const std::vector<at::Tensor>& local = data_parallel_->local_parameters();
+    for (size_t i = 0; i < local.size(); ++i) at::Tensor(local[i]).copy_(values[i]);
+    return data_parallel_->publish(step_count());
+  });
 }
 
 Trainee::AveragedWeights::AveragedWeights(Trainee& trainee) : trainee_(trainee) {
   if (!trainee_.ema_.defined()) return;
-  c10::NoGradGuard no_grad;
-  trained_ = trainee_.data_parallel_->flat_parameters().clone();
-  trainee_.data_parallel_->flat_parameters().copy_(trainee_.ema_);
+  for (const at::Tensor& t : trainee_.data_parallel_->local_parameters())
+    trained_.push_back(t.detach().clone());
+  status_ = trainee_.set_weights(trainee_.ema_cuts_);
 }
 
 Trainee::AveragedWeights::~AveragedWeights() {
-  if (!trained_.defined()) return;
-  c10::NoGradGuard no_grad;
-  trainee_.data_parallel_->flat_parameters().copy_(trained_);
+  if (!trainee_.ema_.defined()) return;
+  // A group that died meanwhile says so at the next operation too.
+  (void)trainee_.set_weights(trained_);
 }
 
-void Trainee::keep_average() {
-  if (!ema_.defined()) return;
-  c10::NoGradGuard no_grad;
-  data_parallel_->flat_parameters().copy_(ema_);
+Status Trainee::keep_average() {
+  return ema_.defined() ? set_weights(ema_cuts_) : Status(Ok{});
 }
 
-void Trainee::reset_average() {
-  if (!ema_.defined()) return;
-  c10::NoGradGuard no_grad;
-  ema_.copy_(data_parallel_->flat_parameters());
-}
-
-std::vector<NamedTensor> Trainee::named(const std::string& prefix, const at::Tensor& flat) const {
-  std::vector<NamedTensor> out;
-  for (size_t i = 0; i < parameters_.size(); ++i)
-    out.push_back({prefix + parameters_[i].name, data_parallel_->view_of(i, flat)});
+Result<TraineeTensors> Trainee::snapshot(bool wanted) const {
+  TraineeTensors out;
+  YARD_ASSIGN(out.weights, data_parallel_->gather("", {}, wanted));
+  YARD_ASSIGN(out.optimizer, data_parallel_->gather("exp_avg.", adamw_->exp_avg(), wanted));
+  YARD_ASSIGN(auto squares, data_parallel_->gather("exp_avg_sq.", adamw_->exp_avg_sq(), wanted));
+  std::move(squares.begin(), squares.end(), std::back_inserter(out.optimizer));
+  if (ema_.defined()) {
+    YARD_ASSIGN(out.ema, data_parallel_->gather("", ema_, wanted));
+  }
   return out;
-}
-
-TraineeTensors Trainee::snapshot() const {
-  TraineeTensors out{.optimizer = named("exp_avg.", exp_avg_.clone())};
-  for (NamedTensor& t : named("exp_avg_sq.", exp_avg_sq_.clone()))
-    out.optimizer.push_back(std::move(t));
-  if (ema_.defined()) out.ema = named("", ema_.clone());
-  return out;
-}
-
-std::vector<NamedTensor> Trainee::weights_snapshot() const {
-  return named("", data_parallel_->flat_parameters().detach().clone());
 }
 
 Status Trainee::restore(const std::vector<NamedTensor>& optimizer,
                         const std::vector<NamedTensor>& ema, int64_t step_count,
                         const std::string& what) {
-  std::vector<NamedTensor> moments = named("exp_avg.", exp_avg_);
-  for (NamedTensor& t : named("exp_avg_sq.", exp_avg_sq_)) moments.push_back(std::move(t));
-  YARD_TRY(models::copy_parameters(optimizer, moments, what + "/optimizer.safetensors"));
+  auto moments = data_parallel_->sharded("exp_avg.", adamw_->exp_avg());
+  auto squares = data_parallel_->sharded("exp_avg_sq.", adamw_->exp_avg_sq());
+  std::move(squares.begin(), squares.end(), std::back_inserter(moments));
+  YARD_TRY(parallel::copy_pieces(optimizer, moments, what + "/optimizer.safetensors"));
   if (ema_.defined())
-    YARD_TRY(models::copy_parameters(ema, named("", ema_), what + "/ema.safetensors"));
-  step_count_ = step_count;
-  return Ok{};
+    YARD_TRY(
+        parallel::copy_pieces(ema, data_parallel_->sharded("", ema_), what + "/ema.safetensors"));
+  return adamw_->restored(step_count);
 }
 
 }  // namespace yard::loop

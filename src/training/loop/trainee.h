@@ -1,82 +1,95 @@
 // Trainee: the parameters that a stage trains, with their optimiser and moving average.
 //
-// Everything is flat: one call of fused AdamW (Loshchilov and Hutter 2019) updates all parameters,
-// one norm clips all gradients, one lerp moves the average.
+// Each rank holds of all three what recipe.parallel leaves to it; see parallel/data_parallel.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "collective/collective.h"
 #include "loop/recipe.h"
 #include "models/module.h"
+#include "parallel/adamw.h"
 #include "parallel/data_parallel.h"
 
 namespace yard::loop {
 
-// What a checkpoint holds besides the weights.
+// What a checkpoint holds of it, whole.
 struct TraineeTensors {
+  std::vector<models::NamedTensor> weights;    // "NAME"
   std::vector<models::NamedTensor> optimizer;  // "exp_avg.NAME", "exp_avg_sq.NAME"
   std::vector<models::NamedTensor> ema;        // "NAME"; empty without a moving average
 };
 
-// Not thread-safe. `group` must outlive it.
+struct TraineeOptions {
+  OptimizerRecipe optimizer;
+  EmaRecipe ema;
+  ParallelRecipe parallel;
+  uint64_t seed = 0;  // of stochastic rounding
+};
+
+// Not thread-safe. What says "collective" is called by every rank.
 class Trainee {
  public:
-  // `parameters`: f32 leaves that require grad, in order of use. Collective.
+  // `parameters`: f32 leaves that require grad, in order of use. `groups` must outlive it.
+  // Collective.
   static Result<std::unique_ptr<Trainee>> create(std::vector<models::NamedTensor> parameters,
-                                                 collective::Group& group,
-                                                 const OptimizerRecipe& optimizer,
-                                                 const EmaRecipe& ema);
+                                                 const parallel::ParallelGroups& groups,
+                                                 const TraineeOptions& options);
 
   parallel::DataParallel& gradients() { return *data_parallel_; }
   // Updates the weights with the reduced gradients; returns their norm before clipping. Weights
-  // stay as they are when it is not finite.
-  double step(double learning_rate);
-  int64_t step_count() const { return step_count_; }
+  // stay as they are when it is not finite. Collective.
+  Result<double> step(double learning_rate);
+  int64_t step_count() const { return adamw_->step_count(); }
 
-  // While it lives, the weights are the moving average.
+  // While it lives, the weights are the moving average. Made and destroyed by every rank.
   class AveragedWeights {
    public:
     explicit AveragedWeights(Trainee& trainee);
     ~AveragedWeights();
     AveragedWeights(const AveragedWeights&) = delete;
     AveragedWeights& operator=(const AveragedWeights&) = delete;
+    // An Error: the group is dead.
+    const Status& status() const { return status_; }
 
    private:
     Trainee& trainee_;
-    at::Tensor trained_;
+    std::vector<at::Tensor> trained_;
+    Status status_ = Ok{};
   };
-  // The weights become the moving average, for good.
-  void keep_average();
+  // The weights become the moving average, for good. Collective.
+  Status keep_average();
+  // The weights become ordinary tensors, whole on every rank: nothing is trained from here on.
+  // Collective.
+  Status release() { return data_parallel_->release(); }
 
-  // Copies of the state by name, which later steps leave as they are.
-  TraineeTensors snapshot() const;
-  // A copy of the weights by name.
-  std::vector<models::NamedTensor> weights_snapshot() const;
-  // Takes up a state as snapshot() gave it. kInvalidArgument names the first tensor that differs.
+  // Copies of the state by name, which later steps leave as they are; empty where not `wanted`.
+  // Collective.
+  Result<TraineeTensors> snapshot(bool wanted) const;
+  // Takes up a state as snapshot() gave it, the weights excepted. kInvalidArgument names the first
+  // tensor that differs. Collective.
   Status restore(const std::vector<models::NamedTensor>& optimizer,
                  const std::vector<models::NamedTensor>& ema, int64_t step_count,
                  const std::string& what);
-  // The average starts from the weights as they are now.
-  void reset_average();
+  // Names of the trained parameters.
+  const std::vector<models::NamedTensor>& parameters() const { return parameters_; }
 
  private:
-  Trainee(std::vector<models::NamedTensor> parameters, OptimizerRecipe optimizer, EmaRecipe ema)
-      : parameters_(std::move(parameters)), optimizer_(optimizer), ema_recipe_(ema) {}
-  std::vector<models::NamedTensor> named(const std::string& prefix, const at::Tensor& flat) const;
+  Trainee(std::vector<models::NamedTensor> parameters, const EmaRecipe& ema)
+      : parameters_(std::move(parameters)), ema_recipe_(ema) {}
+  Status set_weights(const std::vector<at::Tensor>& values);
   void move_average();
 
   const std::vector<models::NamedTensor> parameters_;
-  const OptimizerRecipe optimizer_;
   const EmaRecipe ema_recipe_;
   std::unique_ptr<parallel::DataParallel> data_parallel_;
-  at::Tensor exp_avg_, exp_avg_sq_, ema_;  // flat; ema_ undefined without a moving average
-  at::Tensor fused_step_;                  // what the kernel wants: the step as an f32 tensor
-  int64_t step_count_ = 0;
+  std::unique_ptr<parallel::AdamW> adamw_;
+  at::Tensor ema_;  // of this rank's parameters; undefined without a moving average
+  std::vector<at::Tensor> ema_cuts_;
 };
 
 }  // namespace yard::loop

@@ -23,20 +23,23 @@ class TraineeTest : public testing::Test {
     bias_ = tensor::copy_of(std::span<const float>(std::vector<float>{0.5, 4}), {2});
     weight_.set_requires_grad(true);
     bias_.set_requires_grad(true);
-    auto made = Trainee::create({{"weight", weight_}, {"bias", bias_}}, *group_, optimizer, ema);
+    auto made = Trainee::create({{"weight", weight_}, {"bias", bias_}}, {},
+                                {.optimizer = optimizer, .ema = ema, .parallel = {}});
     ASSERT_TRUE(made) << made.error().message;
     trainee_ = *std::move(made);
   }
 
   double step(double learning_rate) {
-    trainee_->gradients().begin();
-    trainee_->gradients().last_micro_batch();
-    ((weight_ * weight_).sum() + (bias_ * bias_).sum()).backward();
-    EXPECT_TRUE(trainee_->gradients().finish());
-    return trainee_->step(learning_rate);
+    return step_on((weight_ * weight_).sum() + (bias_ * bias_).sum(), learning_rate);
   }
 
-  std::unique_ptr<collective::Group> group_ = collective::single_rank_group();
+  double step_on(const at::Tensor& loss, double learning_rate) {
+    trainee_->gradients().begin_step();
+    EXPECT_TRUE(trainee_->gradients().backward(loss, parallel::MicroBatch::kLast));
+    EXPECT_TRUE(trainee_->gradients().finish());
+    return *trainee_->step(learning_rate);
+  }
+
   at::Tensor weight_, bias_;
   std::unique_ptr<Trainee> trainee_;
 };
@@ -81,7 +84,7 @@ TEST_F(TraineeTest, AverageFollowsTheWeightsAndIsLentForALook) {
     EXPECT_NEAR(weight_[0].item<double>(), decay * before + (1 - decay) * after, 1e-6);
   }
   EXPECT_EQ(weight_[0].item<double>(), after);
-  trainee_->keep_average();
+  ASSERT_TRUE(trainee_->keep_average());
   EXPECT_NE(weight_[0].item<double>(), after);
 }
 
@@ -95,11 +98,7 @@ TEST_F(TraineeTest, BeforeItsStartTheAverageEqualsTheWeights) {
 
 TEST_F(TraineeTest, ANonFiniteGradientChangesNothing) {
   const at::Tensor before = weight_.detach().clone();
-  trainee_->gradients().begin();
-  trainee_->gradients().last_micro_batch();
-  (weight_.sum() * std::nan("")).backward();
-  ASSERT_TRUE(trainee_->gradients().finish());
-  EXPECT_FALSE(std::isfinite(trainee_->step(0.1)));
+  EXPECT_FALSE(std::isfinite(step_on(weight_.sum() * std::nan(""), 0.1)));
   EXPECT_TRUE(at::equal(weight_.detach(), before));
   EXPECT_EQ(trainee_->step_count(), 0);
 }
@@ -107,15 +106,14 @@ TEST_F(TraineeTest, ANonFiniteGradientChangesNothing) {
 TEST_F(TraineeTest, RestoredStateGoesOnBitForBit) {
   make({}, {.decay = 0.9});
   step(0.1);
-  const TraineeTensors state = trainee_->snapshot();
-  const auto weights = trainee_->weights_snapshot();
+  const TraineeTensors state = *trainee_->snapshot(true);
   step(0.1);
   const at::Tensor expected = weight_.detach().clone();
   make({}, {.decay = 0.9});
   {
     c10::NoGradGuard no_grad;
-    weight_.copy_(weights[0].tensor);
-    bias_.copy_(weights[1].tensor);
+    weight_.copy_(state.weights[0].tensor);
+    bias_.copy_(state.weights[1].tensor);
   }
   ASSERT_TRUE(trainee_->restore(state.optimizer, state.ema, 1, "step-1"));
   step(0.1);
@@ -123,7 +121,7 @@ TEST_F(TraineeTest, RestoredStateGoesOnBitForBit) {
 }
 
 TEST_F(TraineeTest, StateOfAnotherModelIsRefusedByName) {
-  TraineeTensors state = trainee_->snapshot();
+  TraineeTensors state = *trainee_->snapshot(true);
   state.optimizer.erase(state.optimizer.begin());
   const Status status = trainee_->restore(state.optimizer, {}, 1, "step-1");
   ASSERT_FALSE(status);

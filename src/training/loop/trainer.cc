@@ -73,8 +73,12 @@ class Run {
   Status prepare_trainee(Train train) {
     if (trainee_ && trained_ == train) return Ok{};
     trainee_.reset();
-    YARD_ASSIGN(trainee_, Trainee::create(context_.networks->begin_training(train), group_,
-                                          recipe_.optimizer, recipe_.ema));
+    YARD_ASSIGN(trainee_, Trainee::create(context_.networks->begin_training(train),
+                                          context_.groups->of_trainee(),
+                                          {.optimizer = recipe_.optimizer,
+                                           .ema = recipe_.ema,
+                                           .parallel = recipe_.parallel,
+                                           .seed = recipe_.seed}));
     trained_ = train;
     if (loaded_ && state_.optimizer_step > 0) YARD_TRY(checkpointer_.restore(*trainee_, *loaded_));
     loaded_.reset();
@@ -138,7 +142,7 @@ class Run {
     if (state_.stage_step == stage().steps) return Ok{};  // end_stage() looks and saves
     if (due(recipe_.evaluation.every_steps, state_.stage_step)) YARD_TRY(evaluate());
     if (due(recipe_.sampling.every_steps, state_.stage_step)) YARD_TRY(sample());
-    if (due(recipe_.checkpoint.every_steps, state_.global_step)) save();
+    if (due(recipe_.checkpoint.every_steps, state_.global_step)) YARD_TRY(save());
     return Ok{};
   }
 
@@ -150,13 +154,14 @@ class Run {
       YARD_TRY(finish_autoencoder());
     const bool last = state_.stage_index + 1 == recipe_.stages.size();
     if (!last && recipe_.stages[state_.stage_index + 1].train != stage().train) {
+      YARD_TRY(trainee_->release());
       trainee_.reset();
       state_.optimizer_step = 0;
     }
     ++state_.stage_index;
     state_.stage_step = 0;
     state_.position = {};
-    save();
+    YARD_TRY(save());
     held_out_ = nullptr;
     YARD_ASSIGN(const bool stopped, any_rank(group_, stop_.stopped()));
     return stopped ? wait_and_stop() : Ok{};
@@ -165,7 +170,8 @@ class Run {
   // From here on the autoencoder is frozen: at its average, with latents of deviation 1. Not given
   // up for a stop: the stage's steps are saved only afterwards.
   Status finish_autoencoder() {
-    trainee_->keep_average();
+    YARD_TRY(trainee_->keep_average());
+    YARD_TRY(trainee_->release());
     context_.networks->set_scaling_factor(1);
     YARD_ASSIGN(const LatentCache cache,
                 encode_samples(*context_.networks, *context_.samples, nullptr,
@@ -186,6 +192,7 @@ class Run {
     if (!held_out_->enabled()) return Ok{};
     heartbeat_.phase("evaluate");
     const Trainee::AveragedWeights averaged(*trainee_);
+    YARD_TRY(averaged.status());
     YARD_ASSIGN(const double loss, held_out_->measure());
     if (context_.is_first_rank()) {
       heartbeat_.tell(
@@ -200,19 +207,21 @@ class Run {
     if (stage().train != Train::kDenoiser || recipe_.sampling.prompts.empty()) return Ok{};
     heartbeat_.phase("sample");
     const Trainee::AveragedWeights averaged(*trainee_);
+    YARD_TRY(averaged.status());
     YARD_TRY(write_sample_grid(context_, stage(), state_.global_step));
     heartbeat_.phase("train");
     return Ok{};
   }
 
-  void save() {
+  Status save() {
     heartbeat_.phase("checkpoint");
-    checkpointer_.save(*context_.networks, trainee_.get(), state_);
+    YARD_TRY(checkpointer_.save(*context_.networks, trainee_.get(), state_));
     heartbeat_.phase("train");
+    return Ok{};
   }
 
   Status save_and_stop() {
-    save();
+    YARD_TRY(save());
     return wait_and_stop();
   }
 
@@ -229,7 +238,8 @@ class Run {
     const Status saved = checkpointer_.wait();
     YARD_TRY(agree(group_, saved, "saving the last checkpoint"));
     if (recipe_.data.synthetic) return tell_finish();
-    trainee_->keep_average();
+    YARD_TRY(trainee_->keep_average());
+    YARD_TRY(trainee_->release());
     const Status exported = context_.is_first_rank() ? export_model() : Ok{};
     YARD_TRY(agree(group_, exported, "saving the model"));
     return tell_finish();
@@ -314,6 +324,7 @@ Status train_guarded(Recipe& recipe, const TrainerOptions& options, collective::
   RunContext context{recipe, options, group, heartbeat, DiffusionSchedule(recipe.diffusion)};
   YARD_TRY(open_inputs(context));
   YARD_TRY(fit_stages(recipe, group.size(), context.networks->factors()));
+  YARD_ASSIGN(context.groups, TrainingGroups::create(recipe.parallel, group));
   YARD_ASSIGN(const auto store, storage::DirectoryStore::open(options.output_dir));
   Checkpointer checkpointer(*store, options.output_dir, recipe, group, heartbeat);
   return Run(recipe, context, checkpointer, stop).run();

@@ -184,20 +184,42 @@ class TrainerTest : public testing::Test {
   }
 
   Status run_on_two_ranks(const std::string& output, const std::vector<std::string>& overrides) {
-    std::vector<Status> results(2, Ok{});
+    return run_on_ranks(2, output, overrides);
+  }
+
+  Status run_on_ranks(int world_size, const std::string& output,
+                      const std::vector<std::string>& overrides) {
+    std::vector<Status> results(static_cast<size_t>(world_size), Ok{});
     std::vector<std::thread> threads;
     static int port_index = 0;
     const auto port = static_cast<uint16_t>(20'000 + (getpid() * 8 + ++port_index) % 20'000);
-    for (int rank = 0; rank < 2; ++rank) {
+    for (int rank = 0; rank < world_size; ++rank) {
       threads.emplace_back([&, rank] {
         auto group = collective::connect(
-            {.rank = rank, .world_size = 2, .master_port = port, .run_id = output}, StopToken());
+            {.rank = rank, .world_size = world_size, .master_port = port, .run_id = output},
+            StopToken());
         results[static_cast<size_t>(rank)] =
             group ? run_on(**group, StopToken(), output, overrides) : Status(group.error());
       });
     }
     for (std::thread& thread : threads) thread.join();
-    return results[0] ? results[1] : results[0];
+    for (const Status& result : results)
+      if (!result) return result;
+    return Ok{};
+  }
+
+  // Losses and held-out losses of both runs.
+  void expect_near(const std::string& output, const std::string& reference, double tolerance) {
+    const auto expected = losses(reference), got = losses(output);
+    ASSERT_EQ(got.size(), expected.size());
+    for (const auto& [step, loss] : expected)
+      EXPECT_NEAR(got.at(step), loss, tolerance * loss) << output << " " << step;
+    const auto looks = beats(output, "eval"), expected_looks = beats(reference, "eval");
+    ASSERT_EQ(looks.size(), expected_looks.size());
+    for (size_t i = 0; i < looks.size(); ++i) {
+      const double loss = expected_looks[i]["loss"];
+      EXPECT_NEAR(looks[i]["loss"].get<double>(), loss, tolerance * loss) << output << " " << i;
+    }
   }
 
   std::vector<Json> beats(const std::string& output, const std::string& event) const {
@@ -281,6 +303,60 @@ TEST_F(TrainerTest, MicroBatchesGiveTheLossesOfTheWholeBatch) {
   ASSERT_TRUE(run("large", {"stages.cached.micro_batch=8", "sampling.prompts=[]"}));
   const auto small = losses("small"), large = losses("large");
   for (const auto& [step, loss] : small) EXPECT_NEAR(large.at(step), loss, 1e-4 * loss) << step;
+}
+
+TEST_F(TrainerTest, EveryWayOfSharingTheModelOutGivesTheLossesOfOneRank) {
+  const std::string bucket = "parallel.bucket_bytes=4KiB";
+  const std::vector<std::string> changes = {"evaluation.samples=3", "stages.cached.micro_batch=1"};
+  ASSERT_TRUE(run("one", changes));
+  const std::map<std::string, int> modes = {
+      {"{mode: zero1}", 2},
+      {"{mode: zero2, accumulation: whole, activations: recomputed}", 2},
+      {"{mode: zero3, offload: optimizer}", 2},
+      {"{mode: hybrid, shard_size: 2, activations: recomputed}", 4}};
+  int index = 0;
+  for (const auto& [mode, ranks] : modes) {
+    const std::string output = "shared-" + std::to_string(++index);
+    // Three prompts and three held-out samples: shares of unequal size.
+    const Status status =
+        run_on_ranks(ranks, output, {"parallel=" + mode, bucket, changes[0], changes[1]});
+    ASSERT_TRUE(status) << mode << ": " << status.error().message;
+    EXPECT_EQ(weights(output).size(), 3u) << mode;
+    expect_near(output, "one", 1e-4);
+  }
+}
+
+TEST_F(TrainerTest, AShardedRunIsTakenUpByAnyOtherMode) {
+  const std::vector<std::string> zero3 = {"parallel={mode: zero3, bucket_bytes: 4KiB}"};
+  ASSERT_TRUE(run_on_ranks(2, "whole", zero3));
+  // What a run that died after step 6 leaves.
+  ASSERT_TRUE(run_on_ranks(2, "cut", zero3));
+  for (const char* later : {"step-00000008", "step-00000010"})
+    fs::remove_all(dir_ + "/cut/checkpoints/" + later);
+  fs::remove_all(dir_ + "/cut/pipeline");
+  fs::copy(dir_ + "/cut", dir_ + "/other", fs::copy_options::recursive);
+  ASSERT_TRUE(run_on_ranks(2, "cut", zero3));
+  EXPECT_TRUE(weights("cut") == weights("whole"));
+  ASSERT_TRUE(run("other"));
+  const auto expected = losses("whole"), got = losses("other");
+  for (const auto& [step, loss] : expected) EXPECT_NEAR(got.at(step), loss, 1e-4 * loss) << step;
+}
+
+TEST_F(TrainerTest, Bf16ParametersTrainUnderEveryMode) {
+  for (const char* mode : {"ddp", "zero3"}) {
+    const Status status = run_on_ranks(
+        2, mode,
+        {"precision=bf16",
+         "parallel={parameters: bf16, rounding: stochastic, mode: " + std::string(mode) + "}"});
+    ASSERT_TRUE(status) << mode << ": " << status.error().message;
+    expect_near(mode, "ddp", 0.02);
+  }
+}
+
+TEST_F(TrainerTest, AShardSizeThatDoesNotDivideTheRanksIsRefused) {
+  const Status status = run_on_ranks(2, "out", {"parallel={mode: hybrid, shard_size: 3}"});
+  ASSERT_FALSE(status);
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "these would: 1, 2", status.error().message);
 }
 
 TEST_F(TrainerTest, TrainingLowersTheLoss) {

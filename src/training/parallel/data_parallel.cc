@@ -1,189 +1,233 @@
 #include "parallel/data_parallel.h"
 
-#include <ATen/ops/as_strided.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
-#include <chrono>
-#include <functional>
-#include <string>
+#include <array>
+#include <cmath>
 
-#include "parallel/bucket_plan.h"
+#include "parallel/flat_layout.h"
+#include "parallel/flat_parameters_internal.h"
+#include "parallel/gradient_reducer_internal.h"
+#include "parallel/sum_of_squares_internal.h"
 #include "tensor/guard_torch.h"
+#include "tensor/host_tensor.h"
 
 namespace yard::parallel {
 namespace {
 
-using collective::DType;
-using collective::ReduceOp;
-
-// Autograd calls this after it has added a parameter's gradient to .grad.
-class GradientReady final : public torch::autograd::PostAccumulateGradHook {
- public:
-  explicit GradientReady(std::function<void()> ready) : ready_(std::move(ready)) {}
-  void operator()(const torch::autograd::Variable&) override { ready_(); }
-
- private:
-  std::function<void()> ready_;
-};
-
-bool is_channels_last(const at::Tensor& tensor) {
-  return tensor.dim() == 4 && !tensor.is_contiguous() &&
-         tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
-}
+using models::NamedTensor;
 
 class FlatDataParallel final : public DataParallel {
  public:
-  FlatDataParallel(std::vector<at::Tensor> parameters, collective::Group& group, BucketPlan plan,
-                   std::unique_ptr<collective::SharedBuffer> gradient_memory)
-      : parameters_(std::move(parameters)),
-        group_(group),
-        plan_(std::move(plan)),
-        gradient_memory_(std::move(gradient_memory)),
-        works_(plan_.buckets.size()),
-        missing_count_(plan_.buckets.size()) {
-    flat_parameters_ = at::zeros({plan_.element_count}, at::kFloat);
-    flat_gradients_ = at::from_blob(gradient_memory_->bytes().data(), {plan_.element_count},
-                                    at::TensorOptions().dtype(at::kFloat));
-    flat_gradients_.zero_();
-    for (size_t i = 0; i < parameters_.size(); ++i) adopt(i);
+  FlatDataParallel(std::vector<NamedTensor> parameters, const ParallelGroups& groups,
+                   FlatLayout layout)
+      : parameters_(std::move(parameters)), groups_(groups), layout_(std::move(layout)) {}
+
+  Status open(const DataParallelOptions& options, const ParameterStart& start) {
+    YARD_ASSIGN(flat_, FlatParameters::create(parameters_, layout_, groups_, options, start));
+    const bool whole =
+        options.accumulation == Accumulation::kWhole || options.sharding < Sharding::kGradients;
+    YARD_ASSIGN(reducer_, GradientReducer::create(parameters_, layout_, groups_, whole));
+    local_gradients_ = cut(reducer_->local());
+    return Ok{};
   }
 
-  ~FlatDataParallel() override {
-    // The hooks point at us and the gradients into memory that is unmapped with us.
-    for (at::Tensor& parameter : parameters_) {
-      torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
-      parameter.mutable_grad().reset();
-    }
+  void begin_step() override {
+    YARD_CHECK(reducer_ != nullptr);
+    reducer_->begin_step();
   }
 
-  at::Tensor flat_parameters() override { return flat_parameters_; }
-  at::Tensor flat_gradients() override { return flat_gradients_; }
-
-  at::Tensor view_of(size_t index, const at::Tensor& flat) const override {
-    const at::Tensor& like = parameters_[index];
-    return at::as_strided(flat, like.sizes(), like.strides(), plan_.offsets[index]);
+  Status backward(const at::Tensor& loss, MicroBatch micro_batch) override {
+    return tensor::guard_torch("backward pass", [&]() -> Status {
+      reducer_->begin_micro_batch(micro_batch);
+      loss.backward();
+      c10::NoGradGuard no_grad;
+      YARD_TRY(reducer_->end_micro_batch());
+      return flat_->status();
+    });
   }
-
-  Status broadcast_parameters() override {
-    return group_.broadcast(bytes_of(flat_parameters_, 0, plan_.element_count), 0)->wait();
-  }
-
-  void begin() override {
-    flat_gradients_.zero_();
-    last_ = false;
-    next_bucket_ = 0;
-    for (size_t b = 0; b < missing_count_.size(); ++b) {
-      missing_count_[b] = plan_.buckets[b].parameter_count;
-    }
-  }
-
-  void last_micro_batch() override { last_ = true; }
 
   Status finish() override {
-    YARD_CHECK(last_);
-    // Parameters that took no part in this backward have a zero gradient and no hook call.
-    launch_until(plan_.buckets.size());
-    const auto start = std::chrono::steady_clock::now();
-    Status result = Ok{};
-    for (auto& work : works_) {
-      if (Status status = work->wait(); !status && result) result = std::move(status);
-      work.reset();
-    }
-    exposed_seconds_ +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    last_ = false;
-    return result;
+    c10::NoGradGuard no_grad;
+    YARD_TRY(reducer_->finish());
+    return flat_->status();
   }
 
-  double exposed_comm_seconds() const override { return exposed_seconds_; }
+  const std::vector<at::Tensor>& local_parameters() const override { return flat_->local(); }
+  const std::vector<at::Tensor>& local_gradients() const override { return local_gradients_; }
+
+  at::Tensor make_local(at::ScalarType dtype, at::Device device) const override {
+    return at::zeros({layout_.local_elements()}, at::TensorOptions(device).dtype(dtype));
+  }
+
+  std::vector<at::Tensor> cut(const at::Tensor& local) const override {
+    std::vector<at::Tensor> out;
+    for (const LocalCut& c : flat_->cuts())
+      out.push_back(local.narrow(0, c.begin, c.element_count));
+    return out;
+  }
+
+  Result<double> gradient_norm() override {
+    std::array<double, 1> sum = {sum_of_squares(tensor::floats_of(reducer_->local()))};
+    if (groups_.shard != nullptr)
+      YARD_TRY(groups_.shard
+                   ->all_reduce(std::as_writable_bytes(std::span(sum)), collective::DType::kF64,
+                                collective::ReduceOp::kSum)
+                   ->wait());
+    return std::sqrt(sum[0]);
+  }
+
+  Status publish(int64_t step) override { return flat_->publish(step); }
+
+  std::vector<ShardedTensor> sharded_parameters(const std::string& prefix) const override {
+    return describe(prefix, [&](const FlatRange& range) {
+      return flat_->local_range(range.local_begin, range.count);
+    });
+  }
+
+  std::vector<ShardedTensor> sharded(const std::string& prefix,
+                                     const at::Tensor& local) const override {
+    YARD_CHECK(local.dim() == 1 && local.numel() == layout_.local_elements());
+    return describe(prefix, [&](const FlatRange& range) {
+      return local.narrow(0, range.local_begin, range.count);
+    });
+  }
+
+  int replica() const override { return groups_.replicate ? groups_.replicate->rank() : 0; }
+
+  Result<std::vector<NamedTensor>> gather(const std::string& prefix, const at::Tensor& local,
+                                          bool wanted) override {
+    return tensor::guard_torch("gathering tensors",
+                               [&] { return gather_all(prefix, local, wanted); });
+  }
+
+  Status release() override {
+    local_gradients_.clear();
+    reducer_.reset();
+    return tensor::guard_torch("releasing parameters", [&] { return flat_->release(); });
+  }
+
+  ParallelMemory memory() const override {
+    ParallelMemory memory;
+    flat_->add_memory(memory);
+    if (reducer_) {
+      memory.gradients = reducer_->local().nbytes();
+      memory.whole_gradients = reducer_->whole_bytes();
+      memory.gradient_units = reducer_->unit_bytes();
+    }
+    return memory;
+  }
+
+  double exposed_comm_seconds() const override {
+    return flat_->blocked_seconds() + (reducer_ ? reducer_->blocked_seconds() : 0);
+  }
 
  private:
-  // Moves parameter `i` into the flat buffer and its gradient into the shared one.
-  void adopt(size_t i) {
-    c10::NoGradGuard no_grad;
-    at::Tensor& parameter = parameters_[i];
-    // Dense in either layout, so that the flat buffer holds each element once.
-    const at::Tensor dense = is_channels_last(parameter) ? parameter : parameter.contiguous();
-    at::Tensor value =
-        at::as_strided(flat_parameters_, dense.sizes(), dense.strides(), plan_.offsets[i]);
-    value.copy_(parameter);
-    parameter.set_data(value);
-    parameter.mutable_grad() =
-        at::as_strided(flat_gradients_, dense.sizes(), dense.strides(), plan_.offsets[i]);
-    torch::autograd::impl::set_post_acc_grad_hooks(
-        parameter, std::make_unique<GradientReady>([this, i] { gradient_ready(i); }));
-  }
-
-  void gradient_ready(size_t index) {
-    if (!last_) return;
-    size_t& missing = missing_count_[plan_.bucket_of[index]];
-    YARD_CHECK(missing > 0);
-    --missing;
-    // In the plan's order, never in the order of readiness: all ranks must issue the same calls.
-    size_t ready = next_bucket_;
-    while (ready < missing_count_.size() && missing_count_[ready] == 0) ++ready;
-    launch_until(ready);
-  }
-
-  void launch_until(size_t end) {
-    for (; next_bucket_ < end; ++next_bucket_) {
-      const Bucket& bucket = plan_.buckets[next_bucket_];
-      works_[next_bucket_] =
-          group_.all_reduce(bytes_of(flat_gradients_, bucket.begin, bucket.element_count),
-                            DType::kF32, ReduceOp::kAverage);
+  template <typename ValuesOf>
+  std::vector<ShardedTensor> describe(const std::string& prefix, ValuesOf values_of) const {
+    std::vector<ShardedTensor> out;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      ShardedTensor tensor{.name = prefix + parameters_[i].name,
+                           .shape = parameters_[i].tensor.sizes().vec()};
+      const FlatRange range = layout_.range_of(i, flat_->shard());
+      if (range.count > 0)
+        tensor.pieces.push_back({.begin = range.begin, .values = values_of(range).detach()});
+      if (!tensor.pieces.empty()) tensor.dtype = tensor.pieces[0].values.scalar_type();
+      out.push_back(std::move(tensor));
     }
+    return out;
   }
 
-  static std::span<std::byte> bytes_of(at::Tensor& flat, int64_t begin, int64_t count) {
-    return std::as_writable_bytes(
-        std::span(flat.mutable_data_ptr<float>() + begin, static_cast<size_t>(count)));
+  Result<std::vector<NamedTensor>> gather_all(const std::string& prefix, const at::Tensor& local,
+                                              bool wanted) {
+    c10::NoGradGuard no_grad;
+    const at::Tensor here = local.defined() ? local.to(at::kCPU) : local;
+    at::Tensor scratch = at::zeros({layout_.largest_unit_elements()}, at::kFloat);
+    std::vector<NamedTensor> out;
+    for (size_t u = 0; u < layout_.units.size(); ++u) {
+      YARD_ASSIGN(const at::Tensor values, flat_->gather_unit(u, here, scratch));
+      const FlatUnit& unit = layout_.units[u];
+      for (size_t k = 0; wanted && k < unit.parameter_count; ++k) {
+        const size_t i = unit.first_parameter + k;
+        out.push_back({prefix + parameters_[i].name, flat_->view(i, values).clone()});
+      }
+    }
+    return out;
   }
 
-  std::vector<at::Tensor> parameters_;
-  collective::Group& group_;
-  const BucketPlan plan_;
-  std::unique_ptr<collective::SharedBuffer> gradient_memory_;
-  at::Tensor flat_parameters_;
-  at::Tensor flat_gradients_;
-  std::vector<std::unique_ptr<collective::Work>> works_;  // one per bucket, empty between steps
-  std::vector<size_t> missing_count_;                     // gradients a bucket still waits for
-  size_t next_bucket_ = 0;
-  bool last_ = false;
-  double exposed_seconds_ = 0;
+  const std::vector<NamedTensor> parameters_;
+  const ParallelGroups groups_;
+  const FlatLayout layout_;
+  std::unique_ptr<FlatParameters> flat_;
+  std::unique_ptr<GradientReducer> reducer_;  // null once released
+  std::vector<at::Tensor> local_gradients_;
 };
 
-Status check_parameters(const std::vector<at::Tensor>& parameters) {
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const at::Tensor& p = parameters[i];
-    if (p.scalar_type() != at::kFloat || !p.device().is_cpu() || !p.is_leaf() ||
-        !p.requires_grad()) {
-      return Error{Code::kInvalidArgument,
-                   "parameter " + std::to_string(i) +
-                       ": data parallel takes f32 leaves on the CPU that require grad"};
-    }
+Error refuse(std::string why) {
+  return {Code::kInvalidArgument, std::move(why)};
+}
+
+Status check_options(const ParallelGroups& groups, const DataParallelOptions& options) {
+  if ((options.sharding == Sharding::kNone) != (groups.shard == nullptr))
+    return refuse("data parallel: a shard group and a sharding belong together");
+  if (options.unit_bytes < int64_t{sizeof(float)})
+    return refuse("data parallel: unit_bytes is too small for one value");
+  if (options.gathered_units < 2) return refuse("data parallel: gathered_units must be at least 2");
+  if (options.compute_dtype != at::kFloat && options.compute_dtype != at::kBFloat16)
+    return refuse("data parallel: a model computes with f32 or bf16 parameters");
+  if (options.stochastic_rounding && options.compute_dtype == at::kFloat)
+    return refuse("data parallel: stochastic rounding is for bf16 parameters");
+  return Ok{};
+}
+
+Status check_parameters(const std::vector<NamedTensor>& parameters) {
+  for (const NamedTensor& p : parameters) {
+    const at::Tensor& t = p.tensor;
+    if (t.scalar_type() != at::kFloat || !t.device().is_cpu() || !t.is_leaf() || !t.requires_grad())
+      return refuse("parameter " + p.name +
+                    ": data parallel takes f32 leaves on the CPU that require grad");
   }
   return Ok{};
 }
 
+FlatLayout layout_of(const std::vector<NamedTensor>& parameters, const ParallelGroups& groups,
+                     const DataParallelOptions& options) {
+  std::vector<std::string> names;
+  std::vector<int64_t> counts;
+  for (const NamedTensor& p : parameters) {
+    names.push_back(p.name);
+    counts.push_back(p.tensor.numel());
+  }
+  return plan_flat_layout(names, counts, options.unit_bytes / int64_t{sizeof(float)},
+                          groups.shard == nullptr ? 1 : groups.shard->size());
+}
+
 }  // namespace
 
-Result<std::unique_ptr<DataParallel>> DataParallel::create(
-    const std::vector<at::Tensor>& parameters, collective::Group& group,
+Result<std::unique_ptr<DataParallel>> DataParallel::create(std::vector<NamedTensor> parameters,
+                                                           const ParallelGroups& groups,
+                                                           const DataParallelOptions& options) {
+  const auto values = parameters;
+  const ParameterStart keep = [&](size_t index, at::Tensor& out) -> Status {
+    out.copy_(values[index].tensor);
+    return Ok{};
+  };
+  return create_deferred(std::move(parameters), keep, groups, options);
+}
+
+Result<std::unique_ptr<DataParallel>> DataParallel::create_deferred(
+    std::vector<NamedTensor> parameters, const ParameterStart& start, const ParallelGroups& groups,
     const DataParallelOptions& options) {
+  YARD_TRY(check_options(groups, options));
   YARD_TRY(check_parameters(parameters));
-  std::vector<int64_t> counts;
-  counts.reserve(parameters.size());
-  for (const at::Tensor& p : parameters) counts.push_back(p.numel());
-  BucketPlan plan = plan_buckets(counts, options.bucket_bytes / int64_t{sizeof(float)});
-  YARD_ASSIGN(auto memory, group.allocate(static_cast<size_t>(plan.element_count) * sizeof(float)));
   return tensor::guard_torch(
       "making parameters flat", [&]() -> Result<std::unique_ptr<DataParallel>> {
-        return std::unique_ptr<DataParallel>(
-            new FlatDataParallel(parameters, group, std::move(plan), std::move(memory)));
+        FlatLayout layout = layout_of(parameters, groups, options);
+        auto made =
+            std::make_unique<FlatDataParallel>(std::move(parameters), groups, std::move(layout));
+        YARD_TRY(made->open(options, start));
+        return std::unique_ptr<DataParallel>(std::move(made));
       });
 }
 

@@ -6,131 +6,249 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/tanh.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cmath>
-#include <functional>
-#include <thread>
+#include <mutex>
+#include <utility>
 
-#include "collective/rendezvous.h"
+#include "parallel/testing/rank_threads.h"
 
 namespace yard::parallel {
 namespace {
 
-uint16_t port_for(int test_index) {
-  return static_cast<uint16_t>(20'000 + (getpid() * 8 + test_index) % 20'000);
-}
+using models::NamedTensor;
+using testing::on_grid;
+using testing::RankGrid;
+using testing::RankPlaces;
+using testing::wave;
 
-// Runs `body` on `world_size` ranks, each a thread with a Group.
-void on_ranks(int world_size, int test_index, const std::function<void(collective::Group&)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world_size; ++rank) {
-    threads.emplace_back([&, rank] {
-      collective::RendezvousOptions options;
-      options.rank = rank;
-      options.world_size = world_size;
-      options.master_port = port_for(test_index);
-      options.run_id = "data_parallel_test";
-      auto group = collective::connect(options, StopToken());
-      ASSERT_TRUE(group) << group.error().message;
-      body(**group);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
+constexpr int64_t kRows = 24;  // for 1, 2, 3 and 4 ranks with two micro-batches each
 
-at::Tensor values(at::IntArrayRef shape, int seed) {
-  at::Tensor out = at::zeros(shape, at::kFloat);
-  float* data = out.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < out.numel(); ++i) {
-    data[i] = static_cast<float>(std::sin(0.7 * static_cast<double>(i) + seed));
-  }
-  return out;
-}
-
-// conv (channels-last weight) -> linear -> a parameter that is never used.
+// conv -> linear -> a parameter that is never used.
 struct Model {
-  at::Tensor conv = values({4, 3, 3, 3}, 1).contiguous(at::MemoryFormat::ChannelsLast);
-  at::Tensor linear = values({16, 5}, 2);
-  at::Tensor bias = values({5}, 3);
-  at::Tensor unused = values({7}, 4);
+  at::Tensor conv = wave({4, 3, 3, 3}, 1);
+  at::Tensor linear = wave({16, 5}, 2);
+  at::Tensor bias = wave({5}, 3);
+  at::Tensor unused = wave({7}, 4);
 
-  std::vector<at::Tensor> parameters() {
-    std::vector<at::Tensor> all = {conv, linear, bias, unused};
-    for (at::Tensor& p : all) p.set_requires_grad(true);
+  std::vector<NamedTensor> parameters() {
+    std::vector<NamedTensor> all = {
+        {"conv", conv}, {"linear.weight", linear}, {"linear.bias", bias}, {"unused", unused}};
+    for (NamedTensor& p : all) p.tensor.set_requires_grad(true);
     return all;
   }
-  at::Tensor loss(const at::Tensor& x) {
+  at::Tensor loss(const at::Tensor& x) const {
     const at::Tensor h = at::conv2d(x, conv).reshape({x.size(0), 16});
     return at::addmm(bias, at::tanh(h), linear).square().mean();
   }
 };
 
-at::Tensor batch_rows(int64_t begin, int64_t end) {
-  return values({8, 3, 4, 4}, 5).slice(0, begin, end);
+at::Tensor rows(int64_t begin, int64_t end) {
+  return wave({kRows, 3, 4, 4}, 5).slice(0, begin, end);
 }
 
-TEST(DataParallelTest, GradientsEqualThoseOfOneProcessOnTheWholeBatch) {
+// This rank's rows in two micro-batches.
+Status run_step(DataParallel& parallel, const Model& model, int rank, int world_size) {
+  const int64_t share = kRows / world_size, half = share / 2, first = rank * share;
+  parallel.begin_step();
+  YARD_TRY(parallel.backward(model.loss(rows(first, first + half)) / 2, MicroBatch::kMoreToCome));
+  YARD_TRY(parallel.backward(model.loss(rows(first + half, first + share)) / 2, MicroBatch::kLast));
+  return parallel.finish();
+}
+
+at::Tensor one_tensor(const std::vector<at::Tensor>& cuts, const at::Tensor& like) {
+  at::Tensor out = at::zeros_like(like);
+  int64_t begin = 0;
+  for (const at::Tensor& t : cuts) {
+    out.narrow(0, begin, t.numel()).copy_(t);
+    begin += t.numel();
+  }
+  return out;
+}
+
+Result<std::vector<NamedTensor>> gathered_gradients(DataParallel& parallel) {
+  const at::Tensor like = parallel.make_local(at::kFloat, at::kCPU);
+  return parallel.gather("", one_tensor(parallel.local_gradients(), like), true);
+}
+
+const std::vector<RankGrid> kGrids = {
+    {1, 1, Sharding::kNone},       {2, 1, Sharding::kNone},       {3, 1, Sharding::kNone},
+    {1, 1, Sharding::kOptimizer},  {2, 2, Sharding::kOptimizer},  {3, 3, Sharding::kOptimizer},
+    {2, 2, Sharding::kGradients},  {4, 4, Sharding::kGradients},  {1, 1, Sharding::kParameters},
+    {2, 2, Sharding::kParameters}, {3, 3, Sharding::kParameters}, {4, 2, Sharding::kParameters},
+    {4, 2, Sharding::kOptimizer}};
+
+class DataParallelTest : public ::testing::TestWithParam<RankGrid> {
+ protected:
+  void on_ranks(const std::function<void(const RankPlaces&)>& body) { on_grid(GetParam(), body); }
+
+  DataParallelOptions options() const {
+    return {.sharding = GetParam().sharding, .unit_bytes = 256};
+  }
+  std::unique_ptr<DataParallel> make(Model& model, const RankPlaces& places,
+                                     const DataParallelOptions& options) {
+    auto made = DataParallel::create(model.parameters(), places.groups, options);
+    EXPECT_TRUE(made) << made.error().message;
+    return *std::move(made);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Grids, DataParallelTest, ::testing::ValuesIn(kGrids),
+                         [](const auto& info) { return testing::to_string(info.param); });
+
+TEST_P(DataParallelTest, GradientsEqualThoseOfOneProcessOnTheWholeBatch) {
   Model reference;
   const auto expected = reference.parameters();
-  reference.loss(batch_rows(0, 8)).backward();
-
-  on_ranks(2, 0, [&](collective::Group& group) {
-    Model model;
-    const auto parameters = model.parameters();
-    auto parallel = DataParallel::create(parameters, group, {.bucket_bytes = 64});
-    ASSERT_TRUE(parallel) << parallel.error().message;
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      (*parallel)->begin();
-      // Two micro-batches of 2 per rank, each with half the weight.
-      const int64_t first = group.rank() * 4;
-      (model.loss(batch_rows(first, first + 2)) / 2).backward();
-      (*parallel)->last_micro_batch();
-      (model.loss(batch_rows(first + 2, first + 4)) / 2).backward();
-      const Status done = (*parallel)->finish();
-      ASSERT_TRUE(done) << done.error().message;
-      for (size_t i = 0; i < 3; ++i) {
-        EXPECT_TRUE(parameters[i].grad().allclose(expected[i].grad(), 1e-5, 1e-7)) << i;
-        EXPECT_TRUE(
-            (*parallel)->view_of(i, (*parallel)->flat_gradients()).equal(parameters[i].grad()));
+  reference.loss(rows(0, kRows)).backward();
+  for (const Accumulation accumulation : {Accumulation::kAsSharded, Accumulation::kWhole}) {
+    on_ranks([&](const RankPlaces& places) {
+      Model model;
+      DataParallelOptions with = options();
+      with.accumulation = accumulation;
+      const auto parallel = make(model, places, with);
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        const Status done = run_step(*parallel, model, places.rank, GetParam().world_size);
+        ASSERT_TRUE(done) << done.error().message;
+        const auto gradients = gathered_gradients(*parallel);
+        ASSERT_TRUE(gradients) << gradients.error().message;
+        for (size_t i = 0; i < 3; ++i)
+          EXPECT_TRUE((*gradients)[i].tensor.allclose(expected[i].tensor.grad(), 1e-5, 1e-7)) << i;
+        EXPECT_EQ((*gradients)[3].tensor.abs().sum().item<float>(), 0.0F);
       }
-      EXPECT_EQ(parameters[3].grad().abs().sum().item<float>(), 0.0F);
-    }
-  });
+    });
+  }
 }
 
-TEST(DataParallelTest, ParametersKeepTheirValuesAndLiveInTheFlatBuffer) {
-  auto group = collective::single_rank_group();
-  Model model;
-  const at::Tensor conv_before = model.conv.detach().clone();
-  const auto parameters = model.parameters();
-  auto parallel = DataParallel::create(parameters, *group, {});
-  ASSERT_TRUE(parallel) << parallel.error().message;
-  EXPECT_TRUE(model.conv.detach().equal(conv_before));
-  EXPECT_TRUE(model.conv.is_contiguous(at::MemoryFormat::ChannelsLast));
-  (*parallel)->flat_parameters().mul_(2);
-  EXPECT_TRUE(model.conv.detach().equal(conv_before * 2));
-}
-
-TEST(DataParallelTest, BroadcastGivesEveryRankTheValuesOfRankZero) {
-  on_ranks(3, 1, [&](collective::Group& group) {
+TEST_P(DataParallelTest, EveryRankStartsWithTheValuesOfRankZero) {
+  on_ranks([&](const RankPlaces& places) {
     Model model;
-    model.linear.mul_(static_cast<double>(group.rank() + 1));
-    auto parallel = DataParallel::create(model.parameters(), group, {});
-    ASSERT_TRUE(parallel) << parallel.error().message;
-    ASSERT_TRUE((*parallel)->broadcast_parameters());
-    EXPECT_TRUE(model.linear.detach().equal(values({16, 5}, 2)));
+    model.linear.mul_(static_cast<double>(places.rank + 1));
+    const auto parallel = make(model, places, options());
+    EXPECT_TRUE(model.linear.detach().equal(wave({16, 5}, 2)));
+    EXPECT_TRUE(model.conv.detach().equal(wave({4, 3, 3, 3}, 1)));
+    EXPECT_TRUE(model.unused.detach().equal(wave({7}, 4)));
   });
 }
 
-TEST(DataParallelTest, ParameterThatIsNotF32IsRefused) {
-  auto group = collective::single_rank_group();
-  at::Tensor half = values({4}, 0).to(at::kBFloat16).set_requires_grad(true);
-  auto parallel = DataParallel::create({half}, *group, {});
-  ASSERT_FALSE(parallel);
-  EXPECT_EQ(parallel.error().code, Code::kInvalidArgument);
+TEST_P(DataParallelTest, TheModelComputesWithWhatIsPublished) {
+  on_ranks([&](const RankPlaces& places) {
+    Model model;
+    const auto parallel = make(model, places, options());
+    c10::NoGradGuard no_grad;
+    for (const at::Tensor& local : parallel->local_parameters()) at::Tensor(local).mul_(2);
+    ASSERT_TRUE(parallel->publish(1));
+    EXPECT_TRUE(model.conv.detach().equal(wave({4, 3, 3, 3}, 1) * 2));
+    EXPECT_TRUE(model.linear.detach().equal(wave({16, 5}, 2) * 2));
+  });
+}
+
+TEST_P(DataParallelTest, ReleasedParametersAreOrdinaryAndFollow) {
+  on_ranks([&](const RankPlaces& places) {
+    Model model;
+    auto parallel = make(model, places, options());
+    ASSERT_TRUE(parallel->release());
+    EXPECT_TRUE(model.conv.detach().equal(wave({4, 3, 3, 3}, 1)));
+    {
+      c10::NoGradGuard no_grad;
+      for (const at::Tensor& local : parallel->local_parameters()) at::Tensor(local).mul_(3);
+    }
+    ASSERT_TRUE(parallel->publish(1));
+    parallel.reset();
+    EXPECT_TRUE(model.linear.detach().equal(wave({16, 5}, 2) * 3));
+    EXPECT_TRUE(model.conv.detach().equal(wave({4, 3, 3, 3}, 1) * 3));
+  });
+}
+
+TEST_P(DataParallelTest, GatheringGivesWholeTensorsByNameWhereWanted) {
+  on_ranks([&](const RankPlaces& places) {
+    Model model;
+    const auto parallel = make(model, places, options());
+    const auto whole = parallel->gather("w.", {}, places.rank == 0);
+    ASSERT_TRUE(whole) << whole.error().message;
+    if (places.rank != 0) {
+      EXPECT_TRUE(whole->empty());
+      return;
+    }
+    ASSERT_EQ(whole->size(), 4u);
+    EXPECT_EQ((*whole)[0].name, "w.conv");
+    EXPECT_TRUE((*whole)[0].tensor.equal(wave({4, 3, 3, 3}, 1)));
+    EXPECT_TRUE((*whole)[3].tensor.equal(wave({7}, 4)));
+  });
+}
+
+TEST_P(DataParallelTest, PiecesOfAllRanksMakeEachTensorWholeOnce) {
+  std::mutex mutex;
+  std::vector<std::vector<ShardedTensor>> told;
+  on_ranks([&](const RankPlaces& places) {
+    Model model;
+    const auto parallel = make(model, places, options());
+    std::vector<ShardedTensor> pieces = parallel->sharded_parameters("");
+    for (ShardedTensor& t : pieces)
+      for (TensorPiece& piece : t.pieces) piece.values = piece.values.clone();
+    const std::lock_guard lock(mutex);
+    if (parallel->replica() == 0) told.push_back(std::move(pieces));
+  });
+  Model model;
+  const auto parameters = model.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor expected = parameters[i].tensor.detach().flatten();
+    at::Tensor covered = at::zeros_like(expected);
+    for (const auto& of_rank : told) {
+      EXPECT_EQ(of_rank[i].name, parameters[i].name);
+      EXPECT_EQ(of_rank[i].shape, parameters[i].tensor.sizes().vec());
+      for (const TensorPiece& piece : of_rank[i].pieces) {
+        const int64_t count = piece.values.numel();
+        EXPECT_TRUE(piece.values.equal(expected.narrow(0, piece.begin, count)));
+        covered.narrow(0, piece.begin, count).add_(1);
+      }
+    }
+    EXPECT_TRUE(covered.eq(1).all().item<bool>()) << parameters[i].name;
+  }
+}
+
+TEST(DataParallelOptionsTest, WhatDoesNotFitIsRefused) {
+  const auto refusal = [](at::Tensor tensor, const DataParallelOptions& options) {
+    auto group = collective::single_rank_group();
+    const ParallelGroups groups{.shard =
+                                    options.sharding == Sharding::kNone ? nullptr : group.get()};
+    auto made = DataParallel::create({{"p", tensor.set_requires_grad(true)}}, groups, options);
+    if (made) return std::string("accepted");
+    EXPECT_EQ(made.error().code, Code::kInvalidArgument);
+    return made.error().message;
+  };
+  const auto expect = [](const std::string& message, std::string_view part) {
+    EXPECT_PRED_FORMAT2(::testing::IsSubstring, std::string(part), message);
+  };
+  expect(refusal(wave({4}, 0).to(at::kBFloat16), {}), "parameter p");
+  expect(refusal(wave({4}, 0), {.unit_bytes = 0}), "unit_bytes");
+  expect(refusal(wave({4}, 0), {.sharding = Sharding::kParameters, .gathered_units = 1}),
+         "gathered_units");
+  expect(refusal(wave({4}, 0), {.compute_dtype = at::kHalf}), "f32 or bf16");
+  expect(refusal(wave({4}, 0), {.stochastic_rounding = true}), "stochastic");
+  auto without = DataParallel::create({{"p", wave({4}, 0).set_requires_grad(true)}}, {},
+                                      {.sharding = Sharding::kOptimizer});
+  ASSERT_FALSE(without);
+  expect(without.error().message, "belong together");
+}
+
+TEST(DataParallelFailureTest, AGradientThatComesTwiceIsNamed) {
+  Model model;
+  auto parallel = DataParallel::create(model.parameters(), {}, {});
+  ASSERT_TRUE(parallel) << parallel.error().message;
+  (*parallel)->begin_step();
+  // An inner backward pass through the same parameter, as naive recomputation does.
+  bool inside = false;
+  model.conv.register_hook([&](const at::Tensor&) {
+    if (std::exchange(inside, true)) return;
+    const c10::AutoGradMode with_graph(true);
+    model.conv.square().sum().backward();
+  });
+  const Status status = (*parallel)->backward(model.loss(rows(0, 2)), MicroBatch::kLast);
+  ASSERT_FALSE(status);
+  EXPECT_PRED_FORMAT2(::testing::IsSubstring, "conv: its gradient became ready twice",
+                      status.error().message);
 }
 
 }  // namespace
