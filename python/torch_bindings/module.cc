@@ -78,21 +78,23 @@ Result<Backend> create_interruptibly(const c10::intrusive_ptr<c10d::Store>& stor
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                                 int rank, int size,
-                                                 std::chrono::milliseconds timeout,
-                                                 const std::string& address, uint64_t generation,
-                                                 const std::string& group_name,
-                                                 std::vector<int64_t> global_ranks,
-                                                 const std::string& host_identity) {
-  const pg::BackendOptions options{.place = {.rank = rank,
-                                             .world_size = size,
-                                             .address = address,
-                                             .generation = generation,
-                                             .timeout = timeout,
-                                             .host_identity = host_identity},
-                                   .group_name = group_name,
-                                   .global_ranks = std::move(global_ranks)};
+c10::intrusive_ptr<c10d::Backend> create_backend(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+    std::chrono::milliseconds timeout, const std::string& address, uint64_t generation,
+    const std::string& group_name, std::vector<int64_t> global_ranks,
+    const std::string& host_identity, const std::string& flight_path, bool bf16_between_hosts) {
+  using collective::WireForm;
+  const pg::BackendOptions options{
+      .place = {.rank = rank,
+                .world_size = size,
+                .address = address,
+                .generation = generation,
+                .timeout = timeout,
+                .flight_path = flight_path,
+                .wire = bf16_between_hosts ? WireForm::kBF16 : WireForm::kExact,
+                .host_identity = host_identity},
+      .group_name = group_name,
+      .global_ranks = std::move(global_ranks)};
   auto backend = create_interruptibly(store, options);
   if (!backend) throw c10::DistBackendError(backend.error().message, nullptr);
   live_backends().add(*backend);
@@ -130,7 +132,8 @@ PYBIND11_MODULE(_torch, module) {
                                  std::to_string(TORCH_VERSION_PATCH);
   module.def("create_backend", &yard::python::create_backend, py::arg("store"), py::arg("rank"),
              py::arg("size"), py::arg("timeout"), py::arg("address"), py::arg("generation"),
-             py::arg("group_name"), py::arg("global_ranks"), py::arg("host_identity"));
+             py::arg("group_name"), py::arg("global_ranks"), py::arg("host_identity"),
+             py::arg("flight_path"), py::arg("bf16_between_hosts"));
   module.def("flight_of", &yard::python::flight_of, py::arg("backend"));
   module.def(
       "close_backends", [] { yard::python::live_backends().close(); },

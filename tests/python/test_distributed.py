@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 import torch
 from rank_processes import SCRIPTS, run_alone, run_torchrun
-from shard_files import PACKAGE_DIR, WAIT_SECONDS, run_script, script_environment, start_script
+from shard_files import PACKAGE_DIR, WAIT_SECONDS, YARD, run_script, script_environment, start_script
 
 pytestmark = pytest.mark.skipif(not any((PACKAGE_DIR / "trainyard").glob("_torch*.so")),
                                 reason="the package was built without torch")
@@ -22,23 +22,36 @@ def checks_of(script):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")]
 
 
-def output_of(run, *arguments):
+def output_of(run, *arguments, **variables):
     """Of a script that runs many checks: each of them is a test that looks for its lines."""
     try:
-        return run(*arguments).splitlines()
+        return run(*arguments, **variables).splitlines()
     except AssertionError as error:
         return str(error).splitlines()  # the checks that passed are in it too
 
 
+@pytest.fixture(scope="module", name="flights")
+def fixture_flights(tmp_path_factory):
+    return tmp_path_factory.mktemp("flights")
+
+
 @pytest.fixture(scope="module", name="collectives")
-def fixture_collectives():
-    return output_of(run_alone, "collectives.py")
+def fixture_collectives(flights):
+    return output_of(run_alone, "collectives.py", TRAINYARD_FLIGHT_DIR=flights)
 
 
 @pytest.mark.parametrize("check", checks_of("collectives.py"))
 def test_operations_give_what_gloo_gives(collectives, check):
     missing = {f"{check} {rank}" for rank in range(3)} - set(collectives)
     assert not missing, "\n".join(collectives)
+
+
+def test_flight_recorders_stay_behind(collectives, flights):
+    assert collectives
+    assert sorted(path.name for path in (flights / "flight").iterdir()) == [f"rank-{r}.flight" for r in range(3)]
+    if YARD.exists():
+        told = subprocess.run([YARD, "flight", f"{flights}/"], capture_output=True, text=True, timeout=WAIT_SECONDS)
+        assert "rank 2 of 3" in told.stdout and "barrier" in told.stdout, told
 
 
 @pytest.fixture(scope="module", name="training")
@@ -59,7 +72,7 @@ def fixture_failures():
 
 @pytest.mark.parametrize("case", [
     "killed_in_all_reduce", "killed_in_backward", "killed_while_a_message_is_awaited", "rebuilt", "mismatched",
-    "timed_out", "monitored", "absent",
+    "timed_out", "monitored", "absent", "two_hosts",
 ])
 def test_failures_are_errors_on_all_that_live(failures, case):
     assert f"{case} ok" in failures, "\n".join(failures)

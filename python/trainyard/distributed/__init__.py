@@ -53,6 +53,22 @@ def _restart_count() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
+def _flight_path(options: Any) -> str:
+    """Where `yard flight` looks; of the job's whole group alone."""
+    folder = os.environ.get("TRAINYARD_FLIGHT_DIR") or os.environ.get("YARD_JOB_DIR")
+    if not folder or options.global_ranks_in_group:
+        return ""
+    os.makedirs(f"{folder}/flight", exist_ok=True)
+    return f"{folder}/flight/rank-{options.group_rank}.flight"
+
+
+def _bf16_between_hosts() -> bool:
+    wire = os.environ.get("TRAINYARD_WIRE", "exact")
+    if wire not in ("exact", "bf16"):
+        raise ValueError(f"TRAINYARD_WIRE={wire}: exact or bf16")
+    return wire == "bf16"
+
+
 def _create_backend(options: Any, backend_options: Any) -> Any:
     """What torch calls for each process group, on each of its ranks."""
     if backend_options is not None:
@@ -68,6 +84,8 @@ def _create_backend(options: Any, backend_options: Any) -> Any:
         group_name=options.group_id,
         global_ranks=list(options.global_ranks_in_group),
         host_identity=os.environ.get("TRAINYARD_HOST_IDENTITY", ""),
+        flight_path=_flight_path(options),
+        bf16_between_hosts=_bf16_between_hosts(),
     )
 
 

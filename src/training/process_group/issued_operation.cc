@@ -149,16 +149,18 @@ void Settler::add(std::shared_ptr<IssuedOperation> operation) {
 }
 
 void Settler::close() {
+  std::thread thread;
   {
     std::lock_guard lock(state_->mutex);
     state_->closed = true;
     state_->added.notify_one();
+    thread = std::move(thread_);
   }
-  if (!thread_.joinable()) return;
-  if (thread_.get_id() == std::this_thread::get_id())
-    thread_.detach();
+  if (!thread.joinable()) return;
+  if (thread.get_id() == std::this_thread::get_id())
+    thread.detach();
   else
-    thread_.join();
+    thread.join();
 }
 
 void Settler::run_in_order(State& state) {

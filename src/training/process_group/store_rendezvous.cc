@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "base/ids.h"
-#include "collective/rendezvous.h"
 
 namespace yard::process_group {
 namespace {
@@ -106,6 +105,8 @@ collective::RendezvousOptions options_of(const StorePlace& place, const Notice& 
           .generation = place.generation,
           .connect_timeout = patience,
           .operation_timeout = place.timeout,
+          .flight_path = place.flight_path,
+          .f32_between_hosts = place.wire,
           .host_identity = place.host_identity};
 }
 

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "base/stop_token.h"
 #include "collective/collective.h"
+#include "collective/rendezvous.h"
 
 namespace yard::process_group {
 
@@ -24,6 +25,10 @@ struct StorePlace {
   uint64_t generation = 0;
   // To find each other, and of each operation.
   std::chrono::milliseconds timeout{600'000};
+  // File of the flight recorder (collective/flight.h). Empty: only in memory.
+  std::string flight_path;
+  // How f32 values travel between hosts; the same on all ranks.
+  collective::WireForm wire = collective::WireForm::kExact;
   // Ranks with the same identity share memory. Empty: the machine's.
   std::string host_identity;
 };

@@ -1,4 +1,4 @@
-"""Ranks that die, disagree and come again, each case in processes of its own: failures.py CASE..."""
+"""Ranks that die, disagree, come again or sit on two hosts, each case in processes of its own: failures.py CASE..."""
 
 import os
 import signal
@@ -163,6 +163,25 @@ def absent(rank):
     store.wait(["left/0", "left/1"])  # rank 0 has the store
 
 
+def two_hosts(rank):
+    """By what they say of themselves: over TCP, f32 exact or at half the size."""
+    os.environ["TRAINYARD_HOST_IDENTITY"] = f"host {rank % 2}"
+    for wire, least, most in (("exact", 0, 1e-6), ("bf16", 1e-5, 2**-6)):
+        os.environ["TRAINYARD_WIRE"] = wire
+        dist.init_process_group("yard")
+        x = torch.linspace(0.1, 0.2, 4096)
+        expected = 3 * x
+        dist.all_reduce(x)
+        assert least <= (x - expected).abs().max().item() <= most, (wire, x)
+        dist.destroy_process_group()
+    os.environ["TRAINYARD_WIRE"] = "short"
+    try:
+        dist.init_process_group("yard", store=dist.HashStore(), rank=0, world_size=1)
+        raise AssertionError("not refused")
+    except ValueError as error:
+        assert "exact or bf16" in str(error)
+
+
 CASES = {
     "killed_in_all_reduce": (killed_in_all_reduce, 1),
     "killed_in_backward": (killed_in_backward, 2),
@@ -172,6 +191,7 @@ CASES = {
     "timed_out": (timed_out, 1),
     "monitored": (monitored, None),
     "absent": (absent, None),
+    "two_hosts": (two_hosts, None),
 }
 for name in sys.argv[1:] or CASES:
     case, victim = CASES[name]

@@ -123,7 +123,8 @@ def check_fsdp2():
 
 
 def check_fsdp1():
-    model = FullyShardedDataParallel(new_model(), process_group=YARD, device_id=torch.device("cpu"), use_orig_params=True)
+    options = {"process_group": YARD, "device_id": torch.device("cpu"), "use_orig_params": True}
+    model = FullyShardedDataParallel(new_model(), **options)
     train(model, torch.optim.AdamW(model.parameters(), lr=1e-2), own_batches())
     with FullyShardedDataParallel.summon_full_params(model):
         close({name.replace("_fsdp_wrapped_module.", ""): p.detach().clone() for name, p in model.named_parameters()},
