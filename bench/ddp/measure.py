@@ -12,9 +12,9 @@ HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(os.environ.get("YARD_BUILD_DIR", HERE / "../../build/release")).resolve()
 
 
-def run(backend, precision, ranks):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-               HERE / "train.py", backend, precision]
+def run(backend, precision, arguments):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(arguments.ranks),
+               HERE / "train.py", backend, precision, str(arguments.steps)]
     path = os.pathsep.join(filter(None, [str(BUILD / "python"), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True,
                           env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path})
@@ -25,13 +25,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=14, help="of each kind, in each round")
+    parser.add_argument("--precision", choices=["f32", "bf16"], action="append")
     arguments = parser.parse_args()
-    for precision in ("f32", "bf16"):
+    for precision in arguments.precision or ("f32", "bf16"):
         added = {"yard": [], "gloo": []}
         shares = {"yard": [], "gloo": []}
         for _ in range(arguments.rounds):
             for backend in added:
-                figures = run(backend, precision, arguments.ranks)
+                figures = run(backend, precision, arguments)
                 difference = figures["with_ms"] - figures["without_ms"]
                 added[backend].append(difference)
                 shares[backend].append(difference / figures["with_ms"])

@@ -1,4 +1,4 @@
-"""A DDP script as anybody writes it: torchrun train.py BACKEND [f32|bf16]. Rank 0 prints JSON.
+"""A DDP script as anybody writes it: torchrun train.py BACKEND f32|bf16 STEPS. Rank 0 prints JSON.
 
 Each step with its gradients reduced is followed by one without (DDP's no_sync), so that what communication
 adds to a step is the difference of the two, whatever of it is hidden behind the backward pass, and whatever
@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import trainyard.distributed  # noqa: F401
 
-WARM_UP, STEPS, BATCH = 3, 14, 4
+WARM_UP, BATCH = 2, 4
 
 
 def make_unet():
@@ -41,7 +41,7 @@ def step(model, optimizer, inputs, precision):
 
 
 def main():
-    backend, precision = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "f32"
+    backend, precision, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(1)
     dist.init_process_group(backend)
     torch.manual_seed(0)
@@ -49,7 +49,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     inputs = (torch.randn(BATCH, 4, 32, 32), torch.randint(0, 1000, (BATCH,)), torch.randn(BATCH, 77, 256))
     with_ms, without_ms = [], []
-    for _ in range(WARM_UP + STEPS):
+    for _ in range(WARM_UP + steps):
         dist.barrier()
         with_ms.append(step(model, optimizer, inputs, precision))
         dist.barrier()
