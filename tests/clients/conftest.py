@@ -13,3 +13,10 @@ def gateway(tmp_path_factory):
 @pytest.fixture(scope="module")
 def s3(gateway):
     return gateway.client()
+
+
+@pytest.fixture
+def bucket(s3, request):
+    name = request.node.name.replace("_", "-").replace("[", "-").replace("]", "").lower()[:63].strip("-")
+    s3.create_bucket(Bucket=name)
+    return name
