@@ -10,12 +10,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <condition_variable>
 #include <filesystem>
+#include <mutex>
 #include <thread>
 
 #include "base/file.h"
 #include "mount/mount_point.h"
 #include "storage/memory_store.h"
+#include "storage/testing/faulty_store.h"
 #include "storage/testing/s3_faults.h"
 #include "telemetry/metric_names.h"
 
@@ -148,13 +151,27 @@ TEST_F(MountTest, ASecondMountOnTheSameDirectoryIsRefused) {
   EXPECT_EQ(second.error().code, Code::kInvalidArgument);
 }
 
+// Each lists before it mounts; there they would wait for each other.
 TEST_F(MountTest, OfTwoThatStartAtOnceOneIsRefused) {
-  for (int round = 0; round < 8; ++round) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int listing_count = 0;
+  storage::testing::FaultyStore meeting(*memory, [&](const storage::testing::Call& call) -> Status {
+    if (call.method != storage::testing::Method::kList) return Ok{};
+    std::unique_lock lock(mutex);
+    ++listing_count;
+    changed.notify_all();
+    changed.wait_for(lock, std::chrono::milliseconds(200), [&] { return listing_count >= 4; });
+    return Ok{};
+  });
+  const std::shared_ptr<storage::ObjectStore> together(std::shared_ptr<void>(), &meeting);
+  for (int round = 0; round < 3; ++round) {
+    listing_count = 0;
     std::vector<std::thread> threads;
     std::array<std::unique_ptr<Mount>, 4> mounts;
     for (auto& each : mounts)
       threads.emplace_back([&] {
-        auto started = Mount::start(store, {.mount_point = folder});
+        auto started = Mount::start(together, {.mount_point = folder});
         if (started)
           each = *std::move(started);
         else
