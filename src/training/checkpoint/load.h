@@ -25,8 +25,10 @@ struct TensorTarget {
 };
 
 enum class VerifyBlocks {
-  kWhole,  // the checksum of every block that happens to be read whole: nearly all
-  kAll,    // of every block that anything is wanted of: at the ends more is read than is wanted
+  // The checksum of every block that happens to be read whole: nearly all of large chunks, of small
+  // ones those that are wanted whole.
+  kWhole,
+  kAll,  // of every block that anything is wanted of: at the ends more is read than is wanted
 };
 
 struct LoadOptions {
