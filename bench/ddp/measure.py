@@ -29,16 +29,13 @@ def main():
     parser.add_argument("--precision", choices=["f32", "bf16"], action="append")
     arguments = parser.parse_args()
     for precision in arguments.precision or ("f32", "bf16"):
-        added = {"yard": [], "gloo": []}
         shares = {"yard": [], "gloo": []}
         for _ in range(arguments.rounds):
-            for backend in added:
+            for backend in shares:
                 figures = run(backend, precision, arguments)
-                difference = figures["with_ms"] - figures["without_ms"]
-                added[backend].append(difference)
-                shares[backend].append(difference / figures["with_ms"])
+                shares[backend].append(figures["added_ms"] / figures["with_ms"])
                 print(f"ddp {precision} {backend}: {figures['with_ms']:.1f} ms a step, "
-                      f"{difference:.1f} ms of it communication ({100 * shares[backend][-1]:.1f} %), "
+                      f"{figures['added_ms']:.1f} ms of it communication ({100 * shares[backend][-1]:.1f} %), "
                       f"{figures['megabytes']:.0f} MB of gradients", flush=True)
         ours, theirs = (statistics.median(shares[backend]) for backend in ("yard", "gloo"))
         # A share of nothing, or less, is the noise of the steps themselves: at best one in a thousand.
