@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <future>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -113,7 +114,7 @@ class UnpackedInput final : public TarInput {
         name_(std::move(name)),
         compression_(compression),
         decoder_(Decoder::create(compression)),
-        buffer_(2 * kTarWindowBytes) {}
+        memory_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)) {}
 
   Result<std::span<const std::byte>> window(uint64_t offset, uint64_t size_bytes) override {
     YARD_CHECK(size_bytes <= kTarWindowBytes && offset >= begin_offset_);
@@ -140,8 +141,7 @@ class UnpackedInput final : public TarInput {
   // Some more bytes into the buffer; 0 at the end.
   Result<size_t> unpack() {
     if (begin_ > 0) {
-      std::copy(buffer_.begin() + std::ptrdiff_t(begin_), buffer_.begin() + std::ptrdiff_t(filled_),
-                buffer_.begin());
+      std::ranges::copy(buffer_.subspan(begin_, filled_ - begin_), buffer_.begin());
       filled_ -= begin_;
       begin_ = 0;
     }
@@ -149,7 +149,7 @@ class UnpackedInput final : public TarInput {
     for (;;) {
       YARD_ASSIGN(std::span<const std::byte> in, packed_->window(packed_offset_, kStepBytes));
       const size_t given = in.size();
-      auto unpacked = decoder_->decode(in, std::span(buffer_).subspan(filled_));
+      auto unpacked = decoder_->decode(in, buffer_.subspan(filled_));
       if (!unpacked) return fail(unpacked.error().message);
       packed_offset_ += given - in.size();
       filled_ += *unpacked;
@@ -166,12 +166,15 @@ class UnpackedInput final : public TarInput {
   }
 
   static constexpr uint64_t kStepBytes = uint64_t{256} << 10;
+  static constexpr size_t kBufferBytes = 2 * kTarWindowBytes;
   const std::unique_ptr<TarInput> packed_;
   const std::string name_;
   const TarCompression compression_;
   const std::unique_ptr<Decoder> decoder_;
   uint64_t packed_offset_ = 0;
-  Bytes buffer_;  // unpacked bytes in [begin_, filled_)
+  // Not zeroed: of a small archive most of it is never touched.
+  const std::unique_ptr<std::byte[]> memory_;
+  const std::span<std::byte> buffer_{memory_.get(), kBufferBytes};  // unpacked: [begin_, filled_)
   size_t begin_ = 0;
   size_t filled_ = 0;
   uint64_t begin_offset_ = 0;  // of buffer_[begin_] in the archive
