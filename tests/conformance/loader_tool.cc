@@ -1,4 +1,4 @@
-// A rank that reads shards, for tests/faults/test_loader.py to kill: one JSON object is its
+// A rank that reads shards, for tests/faults/test_loader_kills.py to kill: one JSON object is its
 // argument, every batch becomes a line of its standard output, its state a file.
 //
 //   {"folder", "state", "rank", "world_size", "global_batch_size", "epochs", "seed", "threads"}
