@@ -31,7 +31,7 @@ bool copy_slot(const FlightSlot& slot, FlightSlot* copy) {
     copy->ended_after_us = slot.ended_after_us;
     copy->call = slot.call;
     std::memcpy(copy->error, slot.error, sizeof slot.error);
-    std::atomic_thread_fence(std::memory_order_acquire);
+    order_slot(std::memory_order_acquire);
     if (before % 2 == 0 && slot.version.load(std::memory_order_relaxed) == before) return true;
   }
   return false;

@@ -25,7 +25,7 @@ template <typename Write>
 void write_slot(FlightSlot& slot, Write write) {
   const uint32_t version = slot.version.load(std::memory_order_relaxed);
   slot.version.store(version + 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
+  order_slot(std::memory_order_release);
   write();
   slot.version.store(version + 2, std::memory_order_release);
 }
