@@ -23,6 +23,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -335,6 +336,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dir", default="/dev/shm", help="for the files")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves no files behind either
     options.bin = options.bin.resolve()
     with tempfile.TemporaryDirectory(dir=options.dir, prefix="yard-bench-") as name:
         folder = pathlib.Path(name)

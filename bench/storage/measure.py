@@ -333,6 +333,7 @@ def main():
     parser.add_argument("--dir", default="/dev/shm", help="for the files; twice their size")
     parser.add_argument("--nginx", help="its program, where it is not in the PATH")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves no files behind either
     options.bin = options.bin.resolve()
     options.large = count_and_size(options.large, MIB)
     options.small = count_and_size(options.small, 1000)

@@ -23,6 +23,17 @@ bool is_sample_read(const Call& call) {
   return call.method == Method::kGetRange && call.key.ends_with(".tar");
 }
 
+// `store` as if it were far away; counts the reads of samples.
+FaultyStore counting(storage::ObjectStore& store, std::atomic<int>& read_count) {
+  return FaultyStore(
+      store,
+      [&read_count](const Call& call) -> Status {
+        read_count += is_sample_read(call);
+        return Ok{};
+      },
+      true);
+}
+
 TEST_F(LoaderTest, FromARemoteStoreTheStreamIsTheSame) {
   make_shards(50);
   options_.random_flip = true;
@@ -42,13 +53,7 @@ TEST_F(LoaderTest, FromARemoteStoreTheStreamIsTheSame) {
 TEST_F(LoaderTest, NeighboursOfAWindowComeByOneRequest) {
   make_shards(400, 100);
   std::atomic<int> read_count = 0;
-  FaultyStore remote(
-      store_,
-      [&](const Call& call) -> Status {
-        read_count += is_sample_read(call);
-        return Ok{};
-      },
-      true);
+  FaultyStore remote = counting(store_, read_count);
   options_.global_batch_size = 8;
   const auto got = batches(*open(remote), 100);  // two epochs
   ASSERT_EQ(got.size(), 100U);
@@ -66,13 +71,7 @@ TEST_F(LoaderTest, NeighboursOfAWindowComeByOneRequest) {
 TEST_F(LoaderTest, RanksThatShareAWindowAskForNeighboursByOneRequestEach) {
   make_shards(800, 400);
   std::atomic<int> read_count = 0;
-  FaultyStore remote(
-      store_,
-      [&](const Call& call) -> Status {
-        read_count += is_sample_read(call);
-        return Ok{};
-      },
-      true);
+  FaultyStore remote = counting(store_, read_count);
   options_.global_batch_size = 80;
   options_.world_size = 4;
   std::multiset<uint64_t> ids;
@@ -113,13 +112,7 @@ TEST_F(LoaderTest, ManySamplesAreAskedForAtOnce) {
 TEST_F(LoaderTest, TheReadAheadKeepsToItsBudget) {
   make_shards(50);
   std::atomic<int> read_count = 0;
-  FaultyStore remote(
-      store_,
-      [&](const Call& call) -> Status {
-        read_count += is_sample_read(call);
-        return Ok{};
-      },
-      true);
+  FaultyStore remote = counting(store_, read_count);
   options_.read_ahead_bytes_max = 1;
   options_.prefetch_batch_count = 1;
   auto loader = open(remote);
@@ -182,13 +175,7 @@ TEST_F(LoaderTest, WhatIsCachedIsNotReadAheadAgain) {
   options_.cache_bytes_max = uint64_t{1} << 30;
   options_.read_ahead_bytes_max = 2000;  // a few samples
   std::atomic<int> read_count = 0;
-  FaultyStore remote(
-      store_,
-      [&](const Call& call) -> Status {
-        read_count += is_sample_read(call);
-        return Ok{};
-      },
-      true);
+  FaultyStore remote = counting(store_, read_count);
   const auto got = batches(*open(remote), 20);
   const auto expected = batches(*open(), 20);
   for (size_t i = 0; i < 20; ++i) expect_equal(got[i], expected[i]);

@@ -183,7 +183,7 @@ TEST(KilledSave, AtFiftyRandomInstantsTheLastWholeCheckpointLoads) {
 TEST(FullDisk, IsAnErrorAndTheOlderCheckpointStaysWhole) {
   const Folder folder;
   if (::mount("none", folder.path.c_str(), "tmpfs", 0, "size=1m") != 0)
-    GTEST_SKIP() << "no tmpfs may be mounted here: " << std::strerror(errno);
+    GTEST_SKIP() << "NOT TESTED: no tmpfs may be mounted here: " << std::strerror(errno);
   {
     const auto store = DirectoryStore::open(folder.path);
     EXPECT_TRUE(save_from(**store, 1, 1));

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "collective/testing/forwarding_group.h"
 #include "collective/testing/ranks.h"
 
 namespace yard::collective {
@@ -78,72 +79,18 @@ TEST(CheckTest, HealthyRanksPassAndRankZeroHasTheFigures) {
 // Adds wrong, on one rank.
 TEST(CheckTest, ARankThatGetsAWrongAnswerIsNamedByAll) {
   on_ranks(options_for(one_host(2)), [](Group& group) {
-    class Liar final : public Group {
+    class Liar final : public ForwardingGroup {
      public:
-      explicit Liar(Group& inner) : inner_(inner) {}
-      int rank() const override { return inner_.rank(); }
-      int size() const override { return inner_.size(); }
+      using ForwardingGroup::ForwardingGroup;
       std::unique_ptr<Work> all_reduce(std::span<std::byte> inout, DType dtype,
                                        ReduceOp op) override {
-        if (inner_.rank() == 1 && dtype == DType::kF64 && inout.size() > 8) {
-          auto work = inner_.all_reduce(inout, dtype, op);
+        auto work = inner_->all_reduce(inout, dtype, op);
+        if (rank() == 1 && dtype == DType::kF64 && inout.size() > 8) {
           (void)work->wait();
           inout[9] ^= std::byte{1};
-          return work;
         }
-        return inner_.all_reduce(inout, dtype, op);
+        return work;
       }
-      std::unique_ptr<Work> reduce_scatter(std::span<const std::byte> in, std::span<std::byte> out,
-                                           DType dtype, ReduceOp op) override {
-        return inner_.reduce_scatter(in, out, dtype, op);
-      }
-      std::unique_ptr<Work> all_gather(std::span<const std::byte> in,
-                                       std::span<std::byte> out) override {
-        return inner_.all_gather(in, out);
-      }
-      std::unique_ptr<Work> broadcast(std::span<std::byte> inout, int root) override {
-        return inner_.broadcast(inout, root);
-      }
-      std::unique_ptr<Work> barrier() override { return inner_.barrier(); }
-      std::unique_ptr<Work> all_reduce_coalesced(std::vector<std::span<std::byte>> inouts,
-                                                 DType dtype, ReduceOp op) override {
-        return inner_.all_reduce_coalesced(std::move(inouts), dtype, op);
-      }
-      std::unique_ptr<Work> reduce(std::span<std::byte> inout, DType dtype, ReduceOp op,
-                                   int root) override {
-        return inner_.reduce(inout, dtype, op, root);
-      }
-      std::unique_ptr<Work> gather(std::span<const std::byte> in, std::span<std::byte> out,
-                                   int root) override {
-        return inner_.gather(in, out, root);
-      }
-      std::unique_ptr<Work> scatter(std::span<const std::byte> in, std::span<std::byte> out,
-                                    int root) override {
-        return inner_.scatter(in, out, root);
-      }
-      std::unique_ptr<Work> all_to_all(std::vector<std::span<const std::byte>> ins,
-                                       std::vector<std::span<std::byte>> outs) override {
-        return inner_.all_to_all(std::move(ins), std::move(outs));
-      }
-      std::unique_ptr<Work> send(std::span<const std::byte> bytes, int to, uint64_t tag) override {
-        return inner_.send(bytes, to, tag);
-      }
-      std::unique_ptr<Work> receive(std::span<std::byte> bytes, int from, uint64_t tag,
-                                    int* source) override {
-        return inner_.receive(bytes, from, tag, source);
-      }
-      Result<std::unique_ptr<Group>> split(int color, int key) override {
-        return inner_.split(color, key);
-      }
-      std::vector<FlightRecord> flight() const override { return inner_.flight(); }
-      Result<std::unique_ptr<SharedBuffer>> allocate(size_t size_bytes) override {
-        return inner_.allocate(size_bytes);
-      }
-      void abort(std::string_view reason) override { inner_.abort(reason); }
-      double wait_seconds() const override { return inner_.wait_seconds(); }
-
-     private:
-      Group& inner_;
     };
     Liar liar(group);
     const std::string host = group.rank() == 0 ? "good" : "bad";

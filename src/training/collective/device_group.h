@@ -6,18 +6,15 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "base/result.h"
 #include "collective/collective.h"
+#include "collective/symbols.h"
 
 namespace yard::collective {
-
-// The address of a library's function of that name, null for none.
-using ResolveSymbol = std::function<void*(const char* name)>;
 
 // kNotFound: no such library, or one of its functions is missing: the name is told.
 Result<ResolveSymbol> open_nccl(const std::string& library = "libnccl.so.2");

@@ -12,13 +12,6 @@
 namespace yard::collective {
 namespace {
 
-using Hosts = std::vector<std::string>;
-
-template <typename T>
-std::span<std::byte> bytes_of(std::vector<T>& values) {
-  return std::as_writable_bytes(std::span(values));
-}
-
 class ExchangeTest : public ::testing::TestWithParam<Hosts> {
  protected:
   void run(const std::function<void(Group&)>& body) { on_ranks(options_for(GetParam()), body); }
@@ -185,11 +178,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ExchangeTest,
                          ::testing::Values(Hosts(2, "a"), Hosts(3, "a"), Hosts(7, "a"),
                                            Hosts{"a", "b"}, Hosts{"a", "b", "a", "b"},
                                            Hosts{"a", "b", "a", "c", "a"}),
-                         [](const auto& param_info) {
-                           std::string name;
-                           for (const auto& host : param_info.param) name += host;
-                           return name;
-                         });
+                         [](const auto& param_info) { return joined(param_info.param); });
 
 }  // namespace
 }  // namespace yard::collective

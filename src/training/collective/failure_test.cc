@@ -27,12 +27,6 @@ bool mentions(const Error& error, std::string_view text) {
   return error.message.find(text) != std::string::npos;
 }
 
-std::span<std::byte> bytes_of(std::vector<float>& values) {
-  return std::as_writable_bytes(std::span(values));
-}
-
-using Hosts = std::vector<std::string>;
-
 // ---- calls that differ
 
 // Each rank, being a thread, has its own.
@@ -96,11 +90,7 @@ TEST_P(MismatchTest, DifferentRootsAreAnErrorOnAllSides) {
 INSTANTIATE_TEST_SUITE_P(Layouts, MismatchTest,
                          ::testing::Values(Hosts(2, "a"), Hosts(4, "a"), Hosts{"a", "b"},
                                            Hosts{"a", "a", "b", "b", "c"}),
-                         [](const auto& param_info) {
-                           std::string name;
-                           for (const auto& host : param_info.param) name += host;
-                           return name;
-                         });
+                         [](const auto& param_info) { return joined(param_info.param); });
 
 // ---- ranks that go in an orderly way
 
@@ -161,11 +151,7 @@ TEST_P(LeavingTest, ALivingRankThatDoesNotComeIsNamedAfterTheTimeout) {
 INSTANTIATE_TEST_SUITE_P(Layouts, LeavingTest,
                          ::testing::Values(Hosts(2, "a"), Hosts(3, "a"), Hosts{"a", "b"},
                                            Hosts{"a", "b", "c"}),
-                         [](const auto& param_info) {
-                           std::string name;
-                           for (const auto& host : param_info.param) name += host;
-                           return name;
-                         });
+                         [](const auto& param_info) { return joined(param_info.param); });
 
 TEST(DestroyedGroupTest, FreesItsOwnOperationAndItsPeers) {
   auto groups = connect_all(options_for(one_host(2)));
@@ -280,11 +266,7 @@ TEST_P(DeathTest, AStoppedRankIsNamedAfterTheTimeout) {
 INSTANTIATE_TEST_SUITE_P(Layouts, DeathTest,
                          ::testing::Values(Hosts(2, "a"), Hosts(3, "a"), Hosts{"a", "b"},
                                            Hosts{"a", "a", "b"}),
-                         [](const auto& param_info) {
-                           std::string name;
-                           for (const auto& host : param_info.param) name += host;
-                           return name;
-                         });
+                         [](const auto& param_info) { return joined(param_info.param); });
 
 }  // namespace
 }  // namespace yard::collective

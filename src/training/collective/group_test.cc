@@ -89,8 +89,6 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
 
-using Hosts = std::vector<std::string>;
-
 class GroupTest : public ::testing::TestWithParam<Hosts> {
  protected:
   void run(const std::function<void(Group&)>& body) { on_ranks(options_for(GetParam()), body); }

@@ -10,17 +10,13 @@
 
 #include "base/random.h"
 #include "collective/testing/fake_links.h"
+#include "collective/testing/ranks.h"
 
 namespace yard::collective {
 namespace {
 
 constexpr BetweenHosts kAlgorithms[] = {BetweenHosts::kRing, BetweenHosts::kDoubling,
                                         BetweenHosts::kHalvingDoubling};
-
-template <typename T>
-std::span<std::byte> bytes_of(std::vector<T>& values) {
-  return std::as_writable_bytes(std::span(values));
-}
 
 void on_places(FakeWires& wires, BetweenHosts algorithm, WireForm form,
                const std::function<void(HostAlgorithms&, size_t)>& body) {

@@ -16,14 +16,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// A connection closes a moment before the word of why it did arrives over the control connections.
-constexpr std::chrono::milliseconds kCauseGrace{60};
-constexpr std::chrono::seconds kHelloTimeout{5};
-
-bool would_block(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 // A CallRecord and the payload after it, partly moved.
 struct Moving {
   size_t place = kNoLink;
@@ -185,21 +177,14 @@ class TcpLinks final : public Links {
 Status accept_partners(const LinksPlace& place, const LinksDoor& door, std::set<size_t> awaited,
                        std::map<size_t, UniqueFd>& sockets, const Patience& patience) {
   while (!awaited.empty()) {
-    YARD_ASSIGN(UniqueFd fd, accept_connection(door.listener, patience));
-    Patience short_patience = patience;
-    short_patience.deadline = std::min(patience.deadline, SteadyClock::now() + kHelloTimeout);
-    FrameReader reader(kSmallPayloadBytesMax);
-    auto frame = receive_frame(fd.get(), reader, short_patience);
-    if (!frame || frame->type != FrameType::kNeighbour) continue;
-    FrameFields fields(frame->payload);
-    const std::string session = fields.text();
-    const auto rank = static_cast<int>(fields.u32());
-    const auto found = std::find(place.ranks.begin(), place.ranks.end(), rank);
+    YARD_ASSIGN(Neighbour neighbour,
+                accept_neighbour(door.listener, Door::kTcp, door.session, patience));
+    const auto found = std::find(place.ranks.begin(), place.ranks.end(), neighbour.rank);
     const auto partner = static_cast<size_t>(found - place.ranks.begin());
-    if (!fields.complete() || session != door.session || !awaited.contains(partner)) continue;
-    set_tcp_options(fd.get());
+    if (!awaited.contains(partner)) continue;
+    set_tcp_options(neighbour.fd.get());
     awaited.erase(partner);
-    sockets.emplace(partner, std::move(fd));
+    sockets.emplace(partner, std::move(neighbour.fd));
   }
   return Ok{};
 }
@@ -221,10 +206,7 @@ Result<std::unique_ptr<Links>> connect_links(const LinksPlace& place, const Link
                                              const Patience& patience) {
   std::map<size_t, UniqueFd> sockets;
   std::set<size_t> awaited;
-  const std::string hello = FrameWriter(FrameType::kNeighbour)
-                                .text(door.session)
-                                .u32(static_cast<uint32_t>(place.ranks[place.index]))
-                                .bytes();
+  const std::string hello = neighbour_hello(door.session, place.ranks[place.index]);
   for (const size_t partner : partners_of(place.index, place.ranks.size())) {
     if (partner < place.index) {
       awaited.insert(partner);

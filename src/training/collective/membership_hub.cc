@@ -16,7 +16,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kHelloTimeout{5};
 constexpr std::chrono::milliseconds kWaitingInterval{500};
 // Connections that have not yet said who they are; more wait in the kernel's queue.
 constexpr size_t kCandidatesMax = 256;

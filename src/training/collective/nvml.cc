@@ -28,7 +28,7 @@ struct PciInfo {
 // Calls functions by name; a missing one fails.
 class Library {
  public:
-  explicit Library(const ResolveNvml& resolve) : resolve_(resolve) {}
+  explicit Library(const ResolveSymbol& resolve) : resolve_(resolve) {}
   template <typename... Arguments>
   int call(const char* name, Arguments... arguments) const {
     void* symbol = resolve_(name);
@@ -36,7 +36,7 @@ class Library {
   }
 
  private:
-  const ResolveNvml& resolve_;
+  const ResolveSymbol& resolve_;
 };
 
 // sysfs writes "0000:3b:00.0" where the library writes "00000000:3B:00.0".
@@ -95,7 +95,7 @@ std::vector<Gpu> read_gpus() {
   return read_gpus([&](const char* name) { return ::dlsym(library.get(), name); });
 }
 
-std::vector<Gpu> read_gpus(const ResolveNvml& resolve) {
+std::vector<Gpu> read_gpus(const ResolveSymbol& resolve) {
   const Library nvml(resolve);
   if (nvml.call("nvmlInit_v2") != kSuccess) return {};
   unsigned count = 0;

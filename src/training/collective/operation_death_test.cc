@@ -74,8 +74,6 @@ const NamedRound kRounds[] = {
     {"barrier", [](Group& group) { return group.barrier()->wait(); }},
 };
 
-using Hosts = std::vector<std::string>;
-
 class OperationDeathTest : public ::testing::TestWithParam<Hosts> {};
 
 TEST_P(OperationDeathTest, InTheMiddleOfAnyOperationADeathIsToldToAllByName) {
@@ -123,11 +121,7 @@ TEST_P(OperationDeathTest, AStoppedRankIsNamedWhateverTheOthersWaitIn) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, OperationDeathTest,
                          ::testing::Values(Hosts(4, "a"), Hosts{"a", "a", "b", "b"}),
-                         [](const auto& param_info) {
-                           std::string name;
-                           for (const auto& host : param_info.param) name += host;
-                           return name;
-                         });
+                         [](const auto& param_info) { return joined(param_info.param); });
 
 }  // namespace
 }  // namespace yard::collective

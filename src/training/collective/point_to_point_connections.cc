@@ -21,14 +21,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr size_t kEagerBytesMax = size_t{64} << 10;
 // What may lie at a receiver that has not asked for it, per sender; beyond it messages are offered.
 constexpr size_t kEagerLyingBytesMax = size_t{4} << 20;
-constexpr std::chrono::seconds kHelloTimeout{5};
 constexpr std::chrono::seconds kConnectTimeout{30};
-// A connection closes a moment before the word of why it did arrives over the control connections.
-constexpr std::chrono::milliseconds kCauseGrace{60};
-
-bool would_block(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
 
 // Fills [have, whole) of `to`.
 Progress fill(int fd, std::byte* to, size_t* have, size_t whole) {
@@ -68,11 +61,7 @@ Result<Outgoing*> Connections::outgoing_to(int peer) {
   } else {
     YARD_ASSIGN(outgoing.fd, connect_tcp(door.address, door.port, patience));
   }
-  const std::string hello = FrameWriter(FrameType::kNeighbour)
-                                .text(place_.session)
-                                .u32(static_cast<uint32_t>(place_.rank))
-                                .bytes();
-  YARD_TRY(send_all(outgoing.fd.get(), hello, patience));
+  YARD_TRY(send_all(outgoing.fd.get(), neighbour_hello(place_.session, place_.rank), patience));
   return &outgoing;
 }
 
@@ -316,14 +305,11 @@ void Connections::accept_from(const UniqueFd& listener, bool is_near) {
 bool Connections::introduce(Incoming& incoming) {
   auto frame = incoming.hello.read(incoming.fd.get());
   if (frame && !*frame) return SteadyClock::now() < incoming.deadline;
-  if (!frame || (*frame)->type != FrameType::kNeighbour) return false;
-  FrameFields fields((*frame)->payload);
-  const std::string session = fields.text();
-  const auto rank = static_cast<int>(fields.u32());
-  if (!fields.complete() || session != place_.session || rank < 0 ||
-      static_cast<size_t>(rank) >= place_.doors.size() || rank == place_.rank)
+  const auto rank = frame ? rank_of_neighbour(**frame, place_.session) : std::nullopt;
+  if (!rank || *rank < 0 || static_cast<size_t>(*rank) >= place_.doors.size() ||
+      *rank == place_.rank)
     return false;
-  incoming.peer = rank;
+  incoming.peer = *rank;
   return true;
 }
 

@@ -11,13 +11,6 @@
 namespace yard::collective {
 namespace {
 
-using Hosts = std::vector<std::string>;
-
-template <typename T>
-std::span<std::byte> bytes_of(std::vector<T>& values) {
-  return std::as_writable_bytes(std::span(values));
-}
-
 std::vector<int32_t> pattern(size_t count, int seed) {
   std::vector<int32_t> values(count);
   std::iota(values.begin(), values.end(), seed * 1'000'003);
@@ -197,11 +190,7 @@ TEST(PointToPointAloneTest, AReceiveThatNobodyAnswersNamesTheRankAfterTheTimeout
 INSTANTIATE_TEST_SUITE_P(Layouts, PointToPointTest,
                          ::testing::Values(Hosts(2, "a"), Hosts(4, "a"), Hosts{"a", "b"},
                                            Hosts{"a", "b", "a"}),
-                         [](const auto& param_info) {
-                           std::string name;
-                           for (const auto& host : param_info.param) name += host;
-                           return name;
-                         });
+                         [](const auto& param_info) { return joined(param_info.param); });
 
 }  // namespace
 }  // namespace yard::collective

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -216,6 +217,39 @@ Result<UniqueFd> accept_connection(int listener, const Patience& patience) {
     if (errno == EAGAIN || errno == EWOULDBLOCK)
       YARD_TRY(wait_for_events(listener, POLLIN, patience));
   }
+}
+
+std::string neighbour_hello(const std::string& session, int rank) {
+  return FrameWriter(FrameType::kNeighbour).text(session).u32(static_cast<uint32_t>(rank)).bytes();
+}
+
+std::optional<int> rank_of_neighbour(const Frame& frame, const std::string& session) {
+  FrameFields fields(frame.payload);
+  const std::string theirs = fields.text();
+  const auto rank = static_cast<int>(fields.u32());
+  if (frame.type != FrameType::kNeighbour || !fields.complete() || theirs != session)
+    return std::nullopt;
+  return rank;
+}
+
+Result<Neighbour> accept_neighbour(int listener, Door door, const std::string& session,
+                                   const Patience& patience) {
+  while (true) {
+    YARD_ASSIGN(UniqueFd fd, accept_connection(listener, patience));
+    if (door == Door::kUnix && peer_process(fd.get()).uid != ::geteuid()) continue;
+    Patience short_patience = patience;
+    short_patience.deadline =
+        std::min(patience.deadline, std::chrono::steady_clock::now() + kHelloTimeout);
+    FrameReader reader(kSmallPayloadBytesMax);
+    auto frame = receive_frame(fd.get(), reader, short_patience);
+    if (!frame) continue;
+    if (const auto rank = rank_of_neighbour(*frame, session))
+      return Neighbour{*rank, std::move(fd)};
+  }
+}
+
+bool would_block(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
 Status send_all(int fd, std::string_view bytes, const Patience& patience) {

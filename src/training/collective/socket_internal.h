@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -41,6 +42,27 @@ Result<UniqueFd> listen_abstract(const std::string& name);
 Result<UniqueFd> connect_abstract(const std::string& name, const Patience& patience);
 
 Result<UniqueFd> accept_connection(int listener, const Patience& patience);
+
+// Whoever connects says first whom he is: a kNeighbour frame.
+std::string neighbour_hello(const std::string& session, int rank);
+// The rank that says so; nullopt: not of this session.
+std::optional<int> rank_of_neighbour(const Frame& frame, const std::string& session);
+struct Neighbour {
+  int rank = 0;
+  UniqueFd fd;
+};
+enum class Door { kTcp, kUnix };
+// The next that connects to `listener` and is of this session. Strangers are turned away, after
+// five seconds if they say nothing; at a unix socket other users at once.
+Result<Neighbour> accept_neighbour(int listener, Door door, const std::string& session,
+                                   const Patience& patience);
+
+// What a read or write that should be tried again later says.
+bool would_block(int error);
+
+inline constexpr std::chrono::seconds kHelloTimeout{5};
+// A connection closes a moment before the word of why it did arrives over the control connections.
+inline constexpr std::chrono::milliseconds kCauseGrace{60};
 
 Status send_all(int fd, std::string_view bytes, const Patience& patience);
 Result<Frame> receive_frame(int fd, FrameReader& reader, const Patience& patience);

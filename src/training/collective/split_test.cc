@@ -10,13 +10,6 @@
 namespace yard::collective {
 namespace {
 
-using Hosts = std::vector<std::string>;
-
-template <typename T>
-std::span<std::byte> bytes_of(std::vector<T>& values) {
-  return std::as_writable_bytes(std::span(values));
-}
-
 int64_t sum(Group& group, int64_t mine) {
   std::vector<int64_t> values(3, mine);
   EXPECT_TRUE(group.all_reduce(bytes_of(values), DType::kI64, ReduceOp::kSum)->wait());

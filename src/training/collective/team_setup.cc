@@ -1,36 +1,18 @@
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <algorithm>
-
 #include "collective/team_internal.h"
 
 namespace yard::collective {
 namespace {
-
-constexpr std::chrono::seconds kHelloTimeout{5};
 
 Result<TeamSockets> welcome_members(const TeamPlace& place, const TeamDoor& door,
                                     const Patience& patience) {
   TeamSockets sockets(place.ranks.size());
   size_t missing_count = place.ranks.size() - 1;
   while (missing_count > 0) {
-    YARD_ASSIGN(UniqueFd fd, accept_connection(door.listener, patience));
-    // Any process of this machine may knock. Whoever is not of this group is not let in.
-    if (peer_process(fd.get()).uid != ::geteuid()) continue;
-    Patience short_patience = patience;
-    short_patience.deadline =
-        std::min(patience.deadline, std::chrono::steady_clock::now() + kHelloTimeout);
-    FrameReader reader(kSmallPayloadBytesMax);
-    auto frame = receive_frame(fd.get(), reader, short_patience);
-    if (!frame || frame->type != FrameType::kNeighbour) continue;
-    FrameFields fields(frame->payload);
-    const std::string session = fields.text();
-    const auto rank = static_cast<int>(fields.u32());
-    if (!fields.complete() || session != door.session) continue;
+    YARD_ASSIGN(Neighbour member,
+                accept_neighbour(door.listener, Door::kUnix, door.session, patience));
     for (size_t i = 1; i < place.ranks.size(); ++i) {
-      if (place.ranks[i] != rank || sockets[i].valid()) continue;
-      sockets[i] = std::move(fd);
+      if (place.ranks[i] != member.rank || sockets[i].valid()) continue;
+      sockets[i] = std::move(member.fd);
       --missing_count;
       break;
     }
@@ -42,11 +24,7 @@ Result<TeamSockets> join_leader(const TeamPlace& place, const TeamDoor& door,
                                 const Patience& patience) {
   TeamSockets sockets;
   YARD_ASSIGN(UniqueFd fd, connect_abstract(door.leader_name, patience));
-  const std::string hello = FrameWriter(FrameType::kNeighbour)
-                                .text(door.session)
-                                .u32(static_cast<uint32_t>(place.ranks[place.index]))
-                                .bytes();
-  YARD_TRY(send_all(fd.get(), hello, patience));
+  YARD_TRY(send_all(fd.get(), neighbour_hello(door.session, place.ranks[place.index]), patience));
   sockets.push_back(std::move(fd));
   return sockets;
 }

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "collective/rendezvous.h"
+#include "collective/testing/forwarding_group.h"
 #include "images/picture.h"
 #include "shards/shard_writer.h"
 #include "storage/directory_store.h"
@@ -87,73 +88,23 @@ const Ground& ground() {
 }
 
 // A group of one that asks for a stop when the sums of so many steps have been taken.
-class StoppingGroup final : public collective::Group {
+class StoppingGroup final : public collective::ForwardingGroup {
  public:
-  StoppingGroup(StopSource stop, int step_count) : stop_(stop), steps_left_(step_count) {}
+  StoppingGroup(StopSource stop, int step_count)
+      : StoppingGroup(collective::single_rank_group(), stop, step_count) {}
 
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
   std::unique_ptr<collective::Work> all_reduce(std::span<std::byte> inout, collective::DType dtype,
                                                collective::ReduceOp op) override {
     const bool sum_of_step = dtype == collective::DType::kF64 && inout.size() == 3 * sizeof(double);
     if (sum_of_step && --steps_left_ == 0) stop_.request();
     return inner_->all_reduce(inout, dtype, op);
   }
-  std::unique_ptr<collective::Work> reduce_scatter(std::span<const std::byte> in,
-                                                   std::span<std::byte> out,
-                                                   collective::DType dtype,
-                                                   collective::ReduceOp op) override {
-    return inner_->reduce_scatter(in, out, dtype, op);
-  }
-  std::unique_ptr<collective::Work> all_gather(std::span<const std::byte> in,
-                                               std::span<std::byte> out) override {
-    return inner_->all_gather(in, out);
-  }
-  std::unique_ptr<collective::Work> broadcast(std::span<std::byte> inout, int root) override {
-    return inner_->broadcast(inout, root);
-  }
-  std::unique_ptr<collective::Work> barrier() override { return inner_->barrier(); }
-  std::unique_ptr<collective::Work> all_reduce_coalesced(std::vector<std::span<std::byte>> inouts,
-                                                         collective::DType dtype,
-                                                         collective::ReduceOp op) override {
-    return inner_->all_reduce_coalesced(std::move(inouts), dtype, op);
-  }
-  std::unique_ptr<collective::Work> reduce(std::span<std::byte> inout, collective::DType dtype,
-                                           collective::ReduceOp op, int root) override {
-    return inner_->reduce(inout, dtype, op, root);
-  }
-  std::unique_ptr<collective::Work> gather(std::span<const std::byte> in, std::span<std::byte> out,
-                                           int root) override {
-    return inner_->gather(in, out, root);
-  }
-  std::unique_ptr<collective::Work> scatter(std::span<const std::byte> in, std::span<std::byte> out,
-                                            int root) override {
-    return inner_->scatter(in, out, root);
-  }
-  std::unique_ptr<collective::Work> all_to_all(std::vector<std::span<const std::byte>> ins,
-                                               std::vector<std::span<std::byte>> outs) override {
-    return inner_->all_to_all(std::move(ins), std::move(outs));
-  }
-  std::unique_ptr<collective::Work> send(std::span<const std::byte> bytes, int to,
-                                         uint64_t tag) override {
-    return inner_->send(bytes, to, tag);
-  }
-  std::unique_ptr<collective::Work> receive(std::span<std::byte> bytes, int from, uint64_t tag,
-                                            int* source) override {
-    return inner_->receive(bytes, from, tag, source);
-  }
-  Result<std::unique_ptr<collective::Group>> split(int color, int key) override {
-    return inner_->split(color, key);
-  }
-  std::vector<collective::FlightRecord> flight() const override { return inner_->flight(); }
-  Result<std::unique_ptr<collective::SharedBuffer>> allocate(size_t size_bytes) override {
-    return inner_->allocate(size_bytes);
-  }
-  void abort(std::string_view reason) override { inner_->abort(reason); }
-  double wait_seconds() const override { return 0; }
 
  private:
-  std::unique_ptr<Group> inner_ = collective::single_rank_group();
+  StoppingGroup(std::unique_ptr<Group> alone, StopSource stop, int step_count)
+      : ForwardingGroup(*alone), alone_(std::move(alone)), stop_(stop), steps_left_(step_count) {}
+
+  std::unique_ptr<Group> alone_;
   StopSource stop_;
   int steps_left_;
 };

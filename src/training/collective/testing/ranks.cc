@@ -14,11 +14,17 @@ uint16_t free_port() {
   return *port;
 }
 
-std::vector<std::string> one_host(size_t count) {
-  return std::vector<std::string>(count, "host");
+std::string joined(const Hosts& hosts) {
+  std::string name;
+  for (const std::string& host : hosts) name += host;
+  return name;
 }
 
-std::vector<RendezvousOptions> options_for(const std::vector<std::string>& hosts) {
+Hosts one_host(size_t count) {
+  return Hosts(count, "host");
+}
+
+std::vector<RendezvousOptions> options_for(const Hosts& hosts) {
   const uint16_t port = free_port();
   std::vector<RendezvousOptions> all;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,14 +11,24 @@
 
 namespace yard::collective {
 
+using Hosts = std::vector<std::string>;  // the host of each rank
+
+// "aab" for {"a", "a", "b"}: the name of a parametrised test.
+std::string joined(const Hosts& hosts);
+
+template <typename T>
+std::span<std::byte> bytes_of(std::vector<T>& values) {
+  return std::as_writable_bytes(std::span(values));
+}
+
 // A port of 127.0.0.1 that nobody listens on.
 uint16_t free_port();
 
 // Options of each rank of a group at a free port. hosts[r] is the host identity of rank r; its
 // size is the world size.
-std::vector<RendezvousOptions> options_for(const std::vector<std::string>& hosts);
+std::vector<RendezvousOptions> options_for(const Hosts& hosts);
 // `count` ranks on one host.
-std::vector<std::string> one_host(size_t count);
+Hosts one_host(size_t count);
 
 // Connects all ranks, each on its own thread, and runs `body` on each with its Group. Fails the
 // test when a rank cannot connect.
