@@ -157,10 +157,14 @@ def absent(rank):
     if rank == 2:
         return
     store = dist.TCPStore("127.0.0.1", STORE_PORT, is_master=rank == 0, wait_for_workers=False)
+    store.set(f"came/{rank}", "")
+    store.wait(["came/0", "came/1"])  # both begin to wait for rank 2 at about one time
     expect_failure(lambda: dist.init_process_group("yard", store=store, rank=rank, world_size=3,
-                                                   timeout=timedelta(seconds=2)), "rank 2")
-    store.set(f"left/{rank}", "")
-    store.wait(["left/0", "left/1"])  # rank 0 has the store
+                                                   timeout=timedelta(seconds=3)), "rank 2")
+    if rank == 1:
+        store.set("left/1", "")
+    else:
+        store.wait(["left/1"])  # the store is in this process
 
 
 def two_hosts(rank):
