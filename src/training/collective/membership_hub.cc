@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <set>
 
 #include "base/ids.h"
 #include "base/log.h"
@@ -82,13 +83,25 @@ class Hub {
     return ranks;
   }
 
+  // "rank 2 did not come within 5000 ms; rank 1 came and went again": who gave up waiting a moment
+  // before us is not whom all were waiting for.
+  std::string who_lacks() const {
+    std::vector<int> absent;
+    std::vector<int> gone;
+    for (int rank : missing()) (came_.contains(rank) ? gone : absent).push_back(rank);
+    std::string text;
+    if (!absent.empty())
+      text = fmt::format("{} did not come within {} ms", name_ranks(absent),
+                         options_.connect_timeout.count());
+    if (!gone.empty())
+      text += fmt::format("{}{} came and went again", text.empty() ? "" : "; ", name_ranks(gone));
+    return text;
+  }
+
   Status step() {
     const auto now = SteadyClock::now();
     if (patience_.stop.stopped()) return Error{Code::kCancelled, "stop was asked"};
-    if (now >= patience_.deadline)
-      return Error{Code::kDeadlineExceeded,
-                   fmt::format("{} did not come within {} ms", name_ranks(missing()),
-                               options_.connect_timeout.count())};
+    if (now >= patience_.deadline) return Error{Code::kDeadlineExceeded, who_lacks()};
     if (now >= next_waiting_) tell_waiting(now);
     poll_once(now);
     accept_new(now);
@@ -170,6 +183,7 @@ class Hub {
     member.address = peer_address(member.fd.get());
     send(member.fd, waiting_frame(rank));
     members_.emplace(rank, std::move(member));
+    came_.insert(rank);
     return Ok{};
   }
 
@@ -201,6 +215,7 @@ class Hub {
   UniqueFd listener_;
   const Patience& patience_;
   std::map<int, Member> members_;
+  std::set<int> came_;  // also those who went again
   std::vector<Candidate> candidates_;
   SteadyClock::time_point next_waiting_ = SteadyClock::now() + kWaitingInterval;
   std::string last_waiting_;

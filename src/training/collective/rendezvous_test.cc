@@ -106,6 +106,19 @@ TEST(RendezvousTest, ARankThatIsTiredBeforeRankZeroNamesTheMissingToo) {
       << group.error().message;
 }
 
+TEST(RendezvousTest, ARankThatCameAndWentIsNotTakenForOneThatNeverCame) {
+  auto options = options_for(one_host(3));
+  options[0].connect_timeout = 1500ms;
+  options[1].connect_timeout = 300ms;
+  auto hub = start(options[0], StopToken());
+  EXPECT_FALSE(connect(options[1], StopToken()));
+  const auto group = hub.get();
+  ASSERT_FALSE(group);
+  EXPECT_EQ(group.error().code, Code::kDeadlineExceeded);
+  EXPECT_EQ(group.error().message,
+            "rank 2 did not come within 1500 ms; rank 1 came and went again");
+}
+
 TEST(RendezvousTest, WithoutRankZeroItIsNamed) {
   auto options = options_for(one_host(2))[1];
   options.connect_timeout = 100ms;
