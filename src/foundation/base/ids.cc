@@ -4,9 +4,11 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
+#include <iterator>
 
 #include "base/result.h"
 
@@ -19,14 +21,16 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-uint8_t random_byte() {
-  uint8_t byte = 0;
+// At most 256: then the kernel gives all of them.
+template <size_t kCount>
+std::array<uint8_t, kCount> random_bytes() {
+  std::array<uint8_t, kCount> bytes{};
   ssize_t got = 0;
   do {
-    got = ::getrandom(&byte, 1, 0);
+    got = ::getrandom(bytes.data(), kCount, 0);
   } while (got < 0 && errno == EINTR);
-  YARD_CHECK(got == 1);
-  return byte;
+  YARD_CHECK(got == ssize_t{kCount});
+  return bytes;
 }
 
 // Letters and digits, and between them '-' for everything else.
@@ -60,9 +64,22 @@ std::string random_name(size_t length) {
   constexpr uint8_t kFair = 256 / kLetters.size() * kLetters.size();  // above it: draw again
   std::string name;
   while (name.size() < length) {
-    if (const uint8_t byte = random_byte(); byte < kFair) name += kLetters[byte % kLetters.size()];
+    if (const uint8_t byte = random_bytes<1>()[0]; byte < kFair)
+      name += kLetters[byte % kLetters.size()];
   }
   return name;
+}
+
+std::string random_uuid() {
+  auto bytes = random_bytes<16>();
+  bytes[6] = static_cast<uint8_t>((bytes[6] & 0x0f) | 0x40);  // version 4
+  bytes[8] = static_cast<uint8_t>((bytes[8] & 0x3f) | 0x80);  // variant of RFC 9562
+  std::string uuid;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
+    fmt::format_to(std::back_inserter(uuid), "{:02x}", bytes[i]);
+  }
+  return uuid;
 }
 
 }  // namespace yard

@@ -12,5 +12,7 @@ namespace yard {
 std::string make_job_name(const std::string& prefix, Clock::Wall time);
 // `length` random characters of [a-z0-9], from the kernel's generator.
 std::string random_name(size_t length);
+// "xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx" (RFC 9562, version 4), from the same.
+std::string random_uuid();
 
 }  // namespace yard

@@ -37,5 +37,13 @@ TEST(RandomName, HasItsLengthAndDoesNotRepeat) {
   EXPECT_EQ(random_name(0), "");
 }
 
+TEST(RandomUuid, IsOfVersionFourAndDoesNotRepeat) {
+  const std::regex valid("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}");
+  std::set<std::string> uuids;
+  for (int i = 0; i < 1000; ++i) uuids.insert(random_uuid());
+  EXPECT_EQ(uuids.size(), 1000u);
+  for (const auto& uuid : uuids) EXPECT_TRUE(std::regex_match(uuid, valid)) << uuid;
+}
+
 }  // namespace
 }  // namespace yard
