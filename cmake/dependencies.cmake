@@ -20,6 +20,7 @@ pkg_check_modules(harfbuzz REQUIRED IMPORTED_TARGET harfbuzz)
 pkg_check_modules(fuse3 REQUIRED IMPORTED_TARGET fuse3>=3.14)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.4)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(webp REQUIRED IMPORTED_TARGET libwebp libwebpdemux)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.4)
 
