@@ -42,6 +42,7 @@ CREATE TABLE points (
   PRIMARY KEY (series_id, level, t_s)
 ) WITHOUT ROWID;
 CREATE TABLE rolled (level INTEGER PRIMARY KEY, until_s INTEGER NOT NULL);
+CREATE TABLE marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 )sql"};
 
 struct Level {
@@ -298,7 +299,8 @@ Result<MetricStore> MetricStore::open(const MetricStoreOptions& options) {
   return MetricStore(std::move(impl));
 }
 
-Status MetricStore::put(const std::vector<MetricSample>& samples) {
+Status MetricStore::put(const std::vector<MetricSample>& samples,
+                        const std::map<std::string, int64_t>& marks) {
   for (const MetricSample& sample : samples) YARD_TRY(check_sample(sample));
   std::lock_guard lock(impl_->mutex);
   const auto rolled_before = impl_->rolled_until_s;
@@ -308,11 +310,30 @@ Status MetricStore::put(const std::vector<MetricSample>& samples) {
     const int64_t now = impl_->now_s();
     YARD_TRY(impl_->roll_up(now));
     for (const MetricSample& sample : samples) YARD_TRY(impl_->put_one(sample, now));
+    for (const auto& [name, value] : marks) {
+      YARD_ASSIGN(const auto set, impl_->db.cached("INSERT OR REPLACE INTO marks VALUES (?, ?)"));
+      YARD_TRY(set->bind(name).bind(value).run());
+    }
     return transaction.commit();
   };
   Status put = put_all();
   if (!put) impl_->rolled_until_s = rolled_before;
   return put;
+}
+
+Result<std::optional<int64_t>> MetricStore::mark(const std::string& name) {
+  std::lock_guard lock(impl_->mutex);
+  YARD_ASSIGN(const auto row, impl_->db.cached("SELECT value FROM marks WHERE name = ?"));
+  row->bind(name);
+  YARD_ASSIGN(const bool found, row->step());
+  return found ? std::optional(row->integer()) : std::nullopt;
+}
+
+Status MetricStore::forget_marks(const std::string& prefix) {
+  std::lock_guard lock(impl_->mutex);
+  YARD_ASSIGN(const auto forget,
+              impl_->db.cached("DELETE FROM marks WHERE substr(name, 1, length(?1)) = ?1"));
+  return forget->bind(prefix).run();
 }
 
 Result<std::vector<MetricPoint>> MetricStore::read(const SeriesQuery& query) {

@@ -85,7 +85,12 @@ class MetricStore {
 
   // All or none, in one commit: collect some before you call. Samples may come late and in any
   // order; those older than 455 days are dropped.
-  Status put(const std::vector<MetricSample>& samples);
+  // `marks` are kept in the same commit: how far a source of samples was read.
+  Status put(const std::vector<MetricSample>& samples,
+             const std::map<std::string, int64_t>& marks = {});
+  Result<std::optional<int64_t>> mark(const std::string& name);
+  // Those whose names begin with `prefix`.
+  Status forget_marks(const std::string& prefix);
   // One point per period in which there are values, oldest first. Where the time that was asked
   // for is only kept coarser than the period, the points are as coarse.
   Result<std::vector<MetricPoint>> read(const SeriesQuery& query);

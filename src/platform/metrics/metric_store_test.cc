@@ -170,6 +170,22 @@ TEST_F(MetricStoreTest, ABatchWithABadSampleChangesNothing) {
   EXPECT_EQ(store().read({.key = kLoss, .period_s = 0}).error().code, Code::kInvalidArgument);
 }
 
+TEST_F(MetricStoreTest, MarksAreKeptWithTheSamplesOrNotAtAll) {
+  const MetricSample good{.key = kLoss, .t = static_cast<double>(now()), .values = Summary::of(1)};
+  MetricSample bad = good;
+  bad.key.name = "";
+  EXPECT_FALSE(store().put({good, bad}, {{"job/a", 5}}));
+  EXPECT_EQ(*store().mark("job/a"), std::nullopt);
+  ASSERT_TRUE(store().put({good}, {{"job/a", 5}, {"job_b", 6}}));
+  close();
+  EXPECT_EQ(*store().mark("job/a"), 5);
+  ASSERT_TRUE(store().put({}, {{"job/a", 9}}));
+  EXPECT_EQ(*store().mark("job/a"), 9);
+  ASSERT_TRUE(store().forget_marks("job/"));
+  EXPECT_EQ(*store().mark("job/a"), std::nullopt);
+  EXPECT_EQ(*store().mark("job_b"), 6);
+}
+
 TEST_F(MetricStoreTest, EverythingIsThereAfterTheFileWasClosed) {
   put(static_cast<double>(now()), 3);
   close();
