@@ -1,0 +1,69 @@
+// JobObserver: what running jobs use and what their logs say in numbers, second by second, put into
+// the MetricStore under the names that CloudWatch has for them, and given out for Prometheus.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/result.h"
+#include "metrics/log_metrics.h"
+#include "metrics/metric_store.h"
+#include "observe/host_usage.h"
+
+namespace yard::observe {
+
+struct ObservedJob {
+  bool is_training = true;  // else processing
+  std::string name;
+  std::string dir;                 // JOB_DIR: logs/algo-1.log, hosts/algo-1/status.json
+  std::vector<std::string> hosts;  // "algo-1", ...
+  std::vector<metrics::MetricDefinition> definitions;
+};
+
+// "/aws/sagemaker/TrainingJobs", "/aws/sagemaker/ProcessingJobs".
+std::string_view metric_space(bool is_training);
+// The MetricDefinitions of a CreateTrainingJob request. kInvalidArgument: an expression that cannot
+// be read; a client should be told so before its job is accepted.
+Result<std::vector<metrics::MetricDefinition>> metric_definitions(const Json& request);
+
+// Not thread-safe. Jobs are known by kind and name.
+class JobObserver {
+ public:
+  // Both outlive it.
+  JobObserver(metrics::MetricStore& store, const Clock& clock) : store_(store), clock_(clock) {}
+
+  // To be called about once a second with the jobs that run now. Reads the logs of each, and of
+  // those that have ended since the last call to their end. A job whose log or metrics cannot be
+  // read does not keep the others from being looked at: the first error is returned.
+  Status observe(const std::vector<ObservedJob>& running);
+  // Prometheus' text format, version 0.0.4: the last look at every running job.
+  std::string prometheus_text() const;
+
+ private:
+  struct Host {
+    std::unique_ptr<metrics::LogMetrics> log;
+    UsageMeter meter;
+    std::optional<HostUsage> last;
+  };
+  struct Job {
+    ObservedJob job;
+    std::map<std::string, Host> hosts;
+    bool seen = false;
+  };
+
+  Status take_up(const ObservedJob& observed);
+  Status look_at(Job& job, std::vector<metrics::MetricSample>& samples);
+  Status finish(Job& job);
+
+  metrics::MetricStore& store_;
+  const Clock& clock_;
+  std::map<std::string, Job> jobs_;
+};
+
+}  // namespace yard::observe
