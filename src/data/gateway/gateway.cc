@@ -117,7 +117,44 @@ std::variant<VerifiedRequest, AuthError> verify(const Gateway::Services& service
   if (!is_presigned_v2(request.raw_query)) return services.verifier.verify(request);
   const auto bucket = bucket_of_host(request.headers.value_or("host", ""), services.options.domain);
   return verify_presigned_v2(request, bucket ? "/" + std::string(*bucket) : "",
-                             services.options.credentials, services.clock.wall_now());
+                             services.credentials_of(presigned_v2_key(request.raw_query)),
+                             services.clock.wall_now());
+}
+
+bool changes_anything(Operation operation) {
+  switch (operation) {
+    case Operation::kListBuckets:
+    case Operation::kHeadBucket:
+    case Operation::kGetBucketLocation:
+    case Operation::kGetBucketSetting:
+    case Operation::kGetNotification:
+    case Operation::kListObjects:
+    case Operation::kListObjectsV2:
+    case Operation::kListVersions:
+    case Operation::kListUploads:
+    case Operation::kGetObject:
+    case Operation::kHeadObject:
+    case Operation::kGetObjectSetting:
+    case Operation::kGetObjectAttributes:
+    case Operation::kListParts:
+      return false;
+    case Operation::kCreateBucket:
+    case Operation::kDeleteBucket:
+    case Operation::kDeleteBucketSetting:
+    case Operation::kPutNotification:
+    case Operation::kPostObject:
+    case Operation::kDeleteObjects:
+    case Operation::kPutObject:
+    case Operation::kCopyObject:
+    case Operation::kDeleteObject:
+    case Operation::kCreateUpload:
+    case Operation::kUploadPart:
+    case Operation::kUploadPartCopy:
+    case Operation::kCompleteUpload:
+    case Operation::kAbortUpload:
+      return true;
+  }
+  YARD_UNREACHABLE();
 }
 
 S3Status dispatch(Gateway::Services& services, Request& request, ResponseWriter& response,
@@ -125,6 +162,8 @@ S3Status dispatch(Gateway::Services& services, Request& request, ResponseWriter&
                   const std::string& request_id) {
   YARD_TRY(check_owner(request.headers(), services.options.account_id));
   Call call{services, request, response, verified, found, request_id};
+  // Who sends a form is known only when its fields are read.
+  if (found.operation != Operation::kPostObject) YARD_TRY(check_access(call, verified.access_key));
   return handler_of(found.operation)(call);
 }
 
@@ -184,16 +223,35 @@ void send_error(const Request& request, ResponseWriter& response, const S3Error&
 
 }  // namespace
 
+Credentials Gateway::Services::credentials_of(std::string_view access_key) const {
+  if (access_key != options.credentials.access_key && options.lookup)
+    if (auto known = options.lookup(access_key)) return *std::move(known);
+  return options.credentials;
+}
+
+S3Status check_access(const Call& call, std::string_view access_key) {
+  const auto& authorize = call.services.options.authorize;
+  if (!authorize) return Ok{};
+  const bool may = authorize({.access_key = access_key,
+                              .method = call.request.method(),
+                              .raw_path = call.request.path(),
+                              .peer_address = call.request.peer_address(),
+                              .request_id = call.request_id,
+                              .changes = changes_anything(call.route.operation)});
+  if (!may) return s3::kAccessDenied;
+  return Ok{};
+}
+
 Gateway::Gateway(std::unique_ptr<Services> services) : services_(std::move(services)) {}
 Gateway::~Gateway() = default;
 
 Result<std::unique_ptr<Gateway>> Gateway::open(GatewayOptions options, const Clock& clock) {
   YARD_CHECK(!options.credentials.access_key.empty() && !options.credentials.secret_key.empty());
   YARD_ASSIGN(std::unique_ptr<Root> root, Root::open(options.root));
-  const auto lookup =
-      [known = options.credentials](std::string_view access_key) -> std::optional<Credentials> {
-    if (access_key != known.access_key) return std::nullopt;
-    return known;
+  const auto lookup = [known = options.credentials, others = options.lookup](
+                          std::string_view access_key) -> std::optional<Credentials> {
+    if (access_key == known.access_key) return known;
+    return others ? others(access_key) : std::nullopt;
   };
   const int settings_fd = root->settings().get();
   EventSink sink = options.event_sink;

@@ -6,8 +6,11 @@
 // What it promises, and where it differs from S3: docs/SEMANTICS.md.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -17,9 +20,23 @@
 
 namespace yard::gateway {
 
+// What somebody whose signature is right wants to do.
+struct StoreAccess {
+  std::string_view access_key;
+  std::string_view method;
+  std::string_view raw_path;
+  std::string_view peer_address;
+  std::string_view request_id;
+  bool changes = false;  // objects, buckets or their settings
+};
+
 struct GatewayOptions {
   std::string root;         // an existing folder
-  Credentials credentials;  // of the only user; see credentials.h
+  Credentials credentials;  // of the first user; see credentials.h
+  // The credentials of further users; may be empty. Thread-safe.
+  SignatureVerifier::Lookup lookup;
+  // Says no with AccessDenied; empty: every user may do everything. Thread-safe.
+  std::function<bool(const StoreAccess&)> authorize;
   // Hosts BUCKET.domain name a bucket (virtual-host style); empty: only paths do.
   std::string domain;
   // What GetBucketLocation says. Requests may be signed for any region.

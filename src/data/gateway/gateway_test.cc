@@ -27,6 +27,15 @@ class GatewayTest : public testing::Test {
     GatewayOptions options{.root = folder_.path().string(), .credentials = credentials_};
     options.domain = "s3.test";
     options.account_id = "111122223333";
+    options.lookup = [](std::string_view key) -> std::optional<Credentials> {
+      if (key != "READER") return std::nullopt;
+      return Credentials{"READER", "other secret", ""};
+    };
+    options.authorize = [this](const StoreAccess& access) {
+      accesses_.push_back(std::string(access.access_key) + " " + std::string(access.method) + " " +
+                          std::string(access.raw_path));
+      return access.access_key != "READER" || !access.changes;
+    };
     options.event_sink = [this](const ObjectEvent& event, const NotificationRule&) {
       events_.push_back(event);
     };
@@ -81,6 +90,7 @@ class GatewayTest : public testing::Test {
   TempRoot folder_;
   Credentials credentials_;
   std::vector<ObjectEvent> events_;
+  std::vector<std::string> accesses_;
   std::unique_ptr<Gateway> gateway_;
 };
 
@@ -113,6 +123,21 @@ TEST_F(GatewayTest, NobodyIsServedUnsigned) {
     EXPECT_EQ(answer.status, 403) << line;
     EXPECT_NE(answer.body.find("<Code>AccessDenied</Code>"), answer.body.npos);
   }
+}
+
+TEST_F(GatewayTest, AFurtherUserSignsWithItsOwnKeyAndMayDoWhatItIsAllowed) {
+  ASSERT_EQ(send("PUT", "/b/k", "content").status, 200);
+  credentials_ = {"READER", "other secret", ""};
+  EXPECT_EQ(send("GET", "/b/k").body, "content");
+  EXPECT_EQ(send("PUT", "/b/k", "changed").status, 403);
+  EXPECT_EQ(send("DELETE", "/b/k").status, 403);
+  EXPECT_EQ(send("POST", "/b/k?uploads").status, 403);
+  EXPECT_EQ(send("GET", "/b/k").body, "content");
+  EXPECT_EQ(accesses_[1], "READER GET /b/k");
+  credentials_.secret_key = "secret";
+  EXPECT_NE(send("GET", "/b/k").body.find("SignatureDoesNotMatch"), std::string::npos);
+  credentials_.access_key = "NOBODY";
+  EXPECT_NE(send("GET", "/b/k").body.find("InvalidAccessKeyId"), std::string::npos);
 }
 
 TEST_F(GatewayTest, TheHostMayNameTheBucket) {

@@ -31,6 +31,10 @@ struct Gateway::Services {
   Lister lister;
   Uploads uploads;
   Notifications notifications;
+
+  // Of the key, or of the first user, with whose nothing fits then.
+  Credentials credentials_of(std::string_view access_key) const;
+
   std::counting_semaphore<kUnknownFormsMax> unknown_forms{kUnknownFormsMax};
 };
 
@@ -52,6 +56,9 @@ struct Call {
 
 // A handler answers, or returns what its client is told.
 using Handler = S3Status (*)(Call&);
+
+// AccessDenied where GatewayOptions::authorize says no.
+S3Status check_access(const Call& call, std::string_view access_key);
 
 S3Status list_buckets(Call& call);
 S3Status create_bucket(Call& call);

@@ -155,8 +155,10 @@ S3Result<FormFields> read_signed_fields(Call& call, FormReader& form) {
   auto fields = read_fields(form);
   room.release();
   if (!fields) return fields;
-  YARD_TRY(check_form_signature(*fields, call.services.options.credentials,
+  const std::string_view access_key = form_access_key(*fields);
+  YARD_TRY(check_form_signature(*fields, call.services.credentials_of(access_key),
                                 call.services.clock.wall_now()));
+  YARD_TRY(check_access(call, access_key));
   return fields;
 }
 

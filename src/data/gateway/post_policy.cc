@@ -179,6 +179,12 @@ std::optional<std::string_view> FormFields::find(std::string_view name) const {
   return std::nullopt;
 }
 
+std::string_view form_access_key(const FormFields& fields) {
+  if (const auto key = fields.find("AWSAccessKeyId")) return *key;
+  const std::string_view credential = fields.value_or("x-amz-credential", "");
+  return credential.substr(0, credential.find('/'));
+}
+
 S3Status check_form_signature(const FormFields& fields, const Credentials& credentials,
                               Clock::Wall now) {
   if (!fields.find("policy")) return denied("Access Denied");

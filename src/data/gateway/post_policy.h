@@ -33,6 +33,9 @@ class FormFields {
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 
+// The access key that the form names; empty: none. Pure.
+std::string_view form_access_key(const FormFields& fields);
+
 // Whether the policy in the form is signed by `credentials`, by Signature Version 4 or, as boto3
 // does by default, 2. AccessDenied, InvalidAccessKeyId, SignatureDoesNotMatch. Pure.
 S3Status check_form_signature(const FormFields& fields, const Credentials& credentials,

@@ -128,6 +128,11 @@ bool is_presigned_v2(std::string_view raw_query) {
   return ("&" + std::string(raw_query)).find("&AWSAccessKeyId=") != std::string::npos;
 }
 
+std::string presigned_v2_key(std::string_view raw_query) {
+  const auto query = parse_query(raw_query);
+  return query ? std::string(value_of(*query, "AWSAccessKeyId")) : "";
+}
+
 std::variant<VerifiedRequest, AuthError> verify_presigned_v2(const SignableRequest& request,
                                                              std::string_view bucket_of_host,
                                                              const Credentials& credentials,

@@ -20,6 +20,7 @@ bool equals_in_constant_time(std::string_view a, std::string_view b);
 VerifiedRequest unsigned_request();
 
 bool is_presigned_v2(std::string_view raw_query);
+std::string presigned_v2_key(std::string_view raw_query);  // the access key; empty: none
 
 // The bucket that a virtual-host style request's path lacks is part of what is signed: "" or
 // "/bucket". Refusals as those of SignatureVerifier. Pure.

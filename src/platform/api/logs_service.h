@@ -1,0 +1,20 @@
+// CloudWatch Logs, as far as jobs have them: the groups /aws/sagemaker/TrainingJobs and
+// /aws/sagemaker/ProcessingJobs, in them a stream JOB/HOST-EPOCH for each host of each job, read
+// from the files that the hosts write (logs/log_stream.h).
+#pragma once
+
+#include <memory>
+
+#include "api/arns.h"
+#include "api/job_desk.h"
+#include "api/service.h"
+
+namespace yard::api {
+
+// `desk` outlives it.
+//
+// DescribeLogStreams for a prefix with a '/' in it, which is that of one job, answers all streams
+// at once whatever `limit` says: the SDK of version 2 never ends where it sees a nextToken.
+std::unique_ptr<Service> make_logs_service(JobDesk& desk, Arns arns);
+
+}  // namespace yard::api
