@@ -101,7 +101,9 @@ Result<HomeConfig> parse_home_config(const std::string& text, std::string_view w
   YARD_ASSIGN(const YAML::Node document, internal::parse_yaml(text, what));
   HomeConfig config;
   if (!document.IsNull()) {
-    YARD_TRY(internal::check_keys(document, {"hosts"}, what));
+    std::vector<std::string_view> known = {"hosts"};
+    known.insert(known.end(), kPlatformKeys.begin(), kPlatformKeys.end());
+    YARD_TRY(internal::check_keys(document, known, what));
     const YAML::Node hosts = document["hosts"];
     if (hosts && (!hosts.IsSequence() || hosts.size() == 0))
       return Error{Code::kInvalidArgument, fmt::format("{}: 'hosts' is not a list", what)};
@@ -110,6 +112,7 @@ Result<HomeConfig> parse_home_config(const std::string& text, std::string_view w
       config.hosts.push_back(std::move(host));
     }
   }
+  YARD_ASSIGN(config.platform, internal::parse_platform_config(document, what, machine_cores));
   YARD_TRY(check_hosts(config.hosts, what, machine_cores));
   if (config.hosts.empty()) config.hosts.push_back({"local", "127.0.0.1", machine_cores});
   return config;

@@ -3,6 +3,8 @@
 //   hosts:                      # slices of this machine; default: one with all cores
 //     - {name: left, cores: "0-3"}
 //     - {name: right, cores: "4,5,8-11"}
+//
+// Its other keys are about the jobs of `yard serve`: platform_config.h.
 #pragma once
 
 #include <string>
@@ -11,11 +13,13 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "engine/platform_config.h"
 
 namespace yard::engine {
 
 struct HomeConfig {
   std::vector<Host> hosts;
+  PlatformConfig platform;
 };
 
 // The defaults when there is no such file. `machine_cores`: those that we may run on.

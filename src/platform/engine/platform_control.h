@@ -34,6 +34,9 @@ struct PlatformOptions {
   std::string store_endpoint;  // where jobs find S3: "http://127.0.0.1:7070"; empty: AWS
   // AWS_ACCESS_KEY_ID and so on of jobs: given in the supervisor's environment, never in a file.
   std::map<std::string, std::string> store_credentials;
+  // The virtual environment of jobs whose image no rule of yard.yaml names; empty: those are
+  // refused.
+  std::string default_python;
   HomeConfig config;
   Clock* clock = &Clock::real();  // must outlive it
 };
@@ -75,16 +78,17 @@ class PlatformControl {
   PlatformControl& operator=(const PlatformControl&) = delete;
 
   // The job exists when this returns Ok, and waits for its hosts. kExhausted: a job of this kind
-  // has, or had, the name (AWS: ResourceInUse); of two at once one gets it. kInvalidArgument: no
+  // has the name (AWS: ResourceInUse); of two at once one gets it. kInvalidArgument: no
   // host that is described in yard.yaml can run it. kUnavailable: kWaitingJobsMax wait already.
   Status create(const JobRequest& request);
   Result<JobView> find(JobKind kind, std::string_view name);
   Result<JobPage> list(const JobFilter& filter);
-  // Returns at once; the job becomes Stopped later. Ok for one that is Stopping; kInvalidArgument
-  // for one that has ended.
+  // Returns at once; the job becomes Stopped later. Ok for one that is Stopping, or that uploads
+  // its results already (it completes); kInvalidArgument for one that has ended.
   Status stop(JobKind kind, std::string_view name);
   // Forgets a job that has ended, with its folder. kInvalidArgument: it has not ended, or its warm
-  // pool is still there.
+  // pool is still there. kUnavailable: its hosts are being tidied up, a moment later it is
+  // possible.
   Status remove(JobKind kind, std::string_view name);
   // A job that runs: how long its hosts stay afterwards, 0: not at all. One that has ended with an
   // Available pool: counted from now. kInvalidArgument: it has no such pool any more.

@@ -61,4 +61,8 @@ Status read_field(const YAML::Node& node, const char* key, std::string& out,
   return read_as(node, key, out, what, "a word");
 }
 
+Status read_field(const YAML::Node& node, const char* key, bool& out, std::string_view what) {
+  return read_as(node, key, out, what, "true or false");
+}
+
 }  // namespace yard::engine::internal

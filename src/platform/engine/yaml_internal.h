@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/platform_config.h"
 
 namespace yard::engine::internal {
 
@@ -20,5 +21,10 @@ Status check_keys(const YAML::Node& node, const std::vector<std::string_view>& k
 Status read_field(const YAML::Node& node, const char* key, int64_t& out, std::string_view what);
 Status read_field(const YAML::Node& node, const char* key, double& out, std::string_view what);
 Status read_field(const YAML::Node& node, const char* key, std::string& out, std::string_view what);
+Status read_field(const YAML::Node& node, const char* key, bool& out, std::string_view what);
+
+// kInvalidArgument as parse_home_config(). `document` may be null.
+Result<PlatformConfig> parse_platform_config(const YAML::Node& document, std::string_view what,
+                                             const std::vector<int>& machine_cores);
 
 }  // namespace yard::engine::internal

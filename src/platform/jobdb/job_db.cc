@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-
 #include "jobdb/migrations_internal.h"
 #include "jobdb/sqlite_internal.h"
 
@@ -107,20 +105,6 @@ bool ends_attempt(JobEvent event) {
          event != JobEvent::kPlaced && event != JobEvent::kResumeAsked;
 }
 
-// When several processes open a new database at once, SQLite refuses the switch of all but one
-// without regard to the busy time-out, so the waiting is done here.
-Status use_write_ahead_log(Connection& connection) {
-  constexpr int kAttempts = 1'000;
-  constexpr std::chrono::milliseconds kPause(10);
-  Status status = Ok{};
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    status = connection.execute("PRAGMA journal_mode = WAL");
-    if (status || status.error().code != Code::kUnavailable) break;
-    Clock::real().sleep_for(kPause, StopToken());
-  }
-  return status;
-}
-
 }  // namespace
 
 struct JobDb::Impl {
@@ -141,12 +125,7 @@ JobDb& JobDb::operator=(JobDb&&) noexcept = default;
 JobDb::~JobDb() = default;
 
 Result<JobDb> JobDb::open(const std::string& path, Clock& clock) {
-  YARD_ASSIGN(Connection connection, Connection::open(path));
-  // NORMAL: no fsync per commit, so a supervisor never waits for the disk between a death and the
-  // restart. The processes that a power cut would spare do not exist.
-  YARD_TRY(use_write_ahead_log(connection));
-  YARD_TRY(connection.execute("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON"));
-  YARD_TRY(internal::migrate(connection, path));
+  YARD_ASSIGN(Connection connection, internal::open_database(path));
   return JobDb(std::unique_ptr<Impl>(new Impl{std::move(connection), clock}));
 }
 
@@ -154,6 +133,11 @@ Status JobDb::create_job(const std::string& name, const std::string& dir, const 
   YARD_ASSIGN(Transaction transaction, Transaction::begin(impl_->connection));
   if (job(name))
     return Error{Code::kInvalidArgument, fmt::format("there is a job '{}' already", name)};
+  YARD_ASSIGN(Statement other, impl_->prepare("SELECT 1 FROM platform_jobs WHERE dir = ?"));
+  YARD_ASSIGN(const bool is_taken, other.bind(dir).step());
+  if (is_taken)
+    return Error{Code::kInvalidArgument,
+                 fmt::format("there is a job '{}' of the platform already", name)};
   YARD_ASSIGN(Statement insert,
               impl_->prepare("INSERT INTO jobs (name, dir, state, owner_pid, owner_start_ticks, "
                              "created_t, updated_t) VALUES (?, ?, ?, ?, ?, ?, ?)"));

@@ -97,6 +97,11 @@ Status Statement::run() {
   }
 }
 
+void Statement::reset() {
+  sqlite3_reset(statement_.get());
+  parameter_ = column_ = 0;
+}
+
 std::string Statement::text() {
   const int column = column_++;
   const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_.get(), column));

@@ -40,6 +40,7 @@ class Statement {
   Statement& bind(double value);
   Result<bool> step();  // true: a row is there
   Status run();         // to the end
+  void reset();         // to be bound and run again
   std::string text();
   int64_t integer();
   double real();

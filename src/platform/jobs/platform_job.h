@@ -56,7 +56,9 @@ struct JobView {
   std::string output_uri;
   std::string warm_pool_status;  // InUse Available Reused Terminated; empty: none was asked for
   double warm_pool_billable_s = 0;
-  std::string reused_by;           // the job that took the warm pool over
+  std::string reused_by;  // the job that took the warm pool over
+  double cost = 0;  // of all hosts, the warm pool too, at yard.yaml's prices when they were placed
+  Json account = Json::object();   // where its seconds went: to_json(JobAccount)
   std::vector<std::string> hosts;  // "algo-1", ...; the names of the log streams
   std::string dir;                 // JOB_DIR: logs/, hosts/
   int attempt = 0;                 // 0-based
