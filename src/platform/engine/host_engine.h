@@ -33,8 +33,8 @@ class HostEngine {
   virtual Result<std::vector<jobs::Slice>> place(const std::vector<jobs::Slice>& held,
                                                  const std::vector<std::string>& instance_types,
                                                  const std::vector<int>& avoid) = 0;
-  // Starts `yard host DIR`, whose plan.json is there, on the slice; nothing when it runs already,
-  // or has told anything. Codes of Subprocess::spawn().
+  // Starts `yard host` on DIR, whose plan.json is there, on the slice; nothing when it runs
+  // already, or has told anything. Codes of Subprocess::spawn().
   virtual Status start(const std::string& dir, const jobs::Slice& slice) = 0;
   virtual HostLook look(const std::string& dir) = 0;
   // A word for the supervisor. kUnavailable: it does not listen, or not yet.

@@ -170,7 +170,7 @@ Status LocalHostEngine::start(const std::string& dir, const jobs::Slice& slice) 
   watch.child_end.clear();
   YARD_ASSIGN(const UniqueFd log, host::open_for_append(HostFolder{dir}.supervisor_log()));
   SubprocessOptions child;
-  child.argv = {options_.yard_program, "host", dir};
+  child.argv = {options_.yard_program, "host", "--foreground", dir};
   child.env = options_.env;
   child.cwd = "/";  // keeps no folder from being removed
   child.stdout_fd = log.get();

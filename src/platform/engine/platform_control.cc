@@ -31,10 +31,17 @@ std::string job_dir(const std::string& home, const JobRequest& request) {
   return fmt::format("{}/jobs/{}{}", home, request.name, suffix);
 }
 
-// Held until this process ends, in whatever way.
+// Held until this process ends, in whatever way. Where one was killed while it started a
+// supervisor, that holds the lock, too, until its program runs: so it is tried for a while.
 Result<UniqueFd> lock_home(const std::string& home) {
+  constexpr int kTries = 100;
+  constexpr std::chrono::milliseconds kPause(20);
   YARD_ASSIGN(UniqueFd lock, host::open_for_append(home + "/platform.lock"));
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+  for (int i = 0; i < kTries; ++i) {
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+    if (errno != EWOULDBLOCK) break;
+    std::this_thread::sleep_for(kPause);
+  }
   if (errno == EWOULDBLOCK)
     return Error{Code::kUnavailable, home + ": another yard serve has it open"};
   return errno_error(home, errno);

@@ -28,7 +28,7 @@ using jobs::StatusChange;
 
 struct PlatformOptions {
   std::string home;                        // $YARD_HOME; made when missing
-  std::string yard_program;                // `YARD_PROGRAM host DIR` is a host's supervisor
+  std::string yard_program;                // `YARD_PROGRAM host --foreground DIR` is a supervisor
   std::map<std::string, std::string> env;  // of supervisors: PATH, and what else they need
   std::string region = "us-east-1";
   std::string store_endpoint;  // where jobs find S3: "http://127.0.0.1:7070"; empty: AWS
