@@ -77,10 +77,10 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (as_json && error.get_exit_code() != 0)
-      return fail({yard::Code::kInvalidArgument, error.what()}, as_json);
-    const int code = app.exit(error);
-    return code == 0 ? 0 : yard::exit_code_of(yard::Code::kInvalidArgument);
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and its kin
+    return fail({yard::Code::kInvalidArgument,
+                 fmt::format("{}{}", error.what(), as_json ? "" : "; --help tells more")},
+                as_json);
   }
   if (!context.action) return 0;
   const yard::Status status = context.action();

@@ -72,6 +72,11 @@ Result<Copy> make_copy(const Place& source, ObjectInfo info, const Target& targe
     return copy;
   }
   copy.target_path = target.path;
+  if (copy.info.key.ends_with('/'))
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{}: a key that ends in '/' cannot be a file's name, and this one has "
+                             "{} bytes",
+                             copy.source_url(), copy.info.size_bytes)};
   if (!relative.empty()) {
     if (auto valid = storage::check_key(relative); !valid)
       return Error{Code::kInvalidArgument,
@@ -93,6 +98,7 @@ class Run {
       bool is_one_object)
       : command_(command),
         is_one_object_(is_one_object),
+        to_s3_(to_s3),
         shows_lines_(!command.quiet && !command.store.json && !context.stdout_is_terminal),
         start_(std::chrono::steady_clock::now()),
         copier_({.transfer = {.memory_bytes_max = to_s3 ? memory_bytes / 2 : memory_bytes,
@@ -118,7 +124,7 @@ class Run {
     if (command_.store.json)
       print_json_line({{"url", url}, {"removed", !command_.dry_run}});
     else if (shows_lines_ || command_.dry_run)
-      fmt::print("{}: {}\n", what, url);
+      fmt::print("{}: {}\n", what, shown(url));
     removed_count_ += command_.dry_run ? 0 : 1;
   }
 
@@ -143,25 +149,39 @@ class Run {
                        {"removed", removed_count_},
                        {"bytes", progress.bytes_done.load()},
                        {"seconds", elapsed.count()}});
-    else if (!command_.quiet && !command_.dry_run && !first_error_)
+    else if (!command_.quiet && !command_.dry_run && (!first_error_ || !is_one_object_))
       print_summary(copied, same_count, elapsed);
     if (!first_error_) return Ok{};
     if (first_error_->code == Code::kCancelled)
-      return Error{Code::kCancelled, "stopped; the same command goes on from here"};
-    if (is_one_object_) return *first_error_;
-    return Error{first_error_->code,
-                 fmt::format("{} of {} objects were not copied", failed, failed + copied)};
+      return Error{Code::kCancelled,
+                   to_s3_ ? "stopped; objects that were under way are not there, the same command "
+                            "sends them from their beginning"
+                          : "stopped; the same command goes on from here"};
+    if (is_one_object_) return with_advice(*first_error_);
+    return with_advice({first_error_->code, fmt::format("{} of {} objects were not copied", failed,
+                                                        failed + copied + same_count)});
   }
 
  private:
+  // Of a store that went away in the middle.
+  Error with_advice(Error error) const {
+    const bool is_away = error.code == Code::kUnavailable || error.code == Code::kDeadlineExceeded;
+    if (is_away && !to_s3_ && copier_.progress().bytes_done > 0)
+      error.message += "; what has come is kept, the same command goes on from here";
+    return error;
+  }
+
   void print_copy(const Copy& copy, std::string_view what) const {
     if (command_.store.json)
-      print_json_line({{"source", copy.source_url()},
-                       {"target", copy.target_url()},
-                       {"size_bytes", copy.info.size_bytes},
-                       {"copied", !command_.dry_run}});
+      print_json_line(
+          {{"source", copy.source_url()},
+           {"target",
+            copy.target ? copy.target_url()
+                        : std::filesystem::absolute(copy.target_path).lexically_normal().string()},
+           {"size_bytes", copy.info.size_bytes},
+           {"copied", !command_.dry_run}});
     else
-      fmt::print("{}: {} -> {}\n", what, copy.source_url(), copy.target_url());
+      fmt::print("{}: {} -> {}\n", what, shown(copy.source_url()), shown(copy.target_url()));
   }
 
   void on_done(const Copy& copy, const Status& status) {
@@ -189,6 +209,7 @@ class Run {
 
   const CopyCommand& command_;
   const bool is_one_object_;
+  const bool to_s3_;
   const bool shows_lines_;
   const std::chrono::steady_clock::time_point start_;
   std::mutex mutex_;
@@ -209,8 +230,7 @@ Status add_folder(const Place& source, const Target& target, const std::string& 
         ++count;
         const std::string relative = below + info.key.substr(cut);
         // What web consoles write to show an empty folder; a file system has folders of its own.
-        const bool is_marker =
-            relative.empty() || (relative.ends_with('/') && info.size_bytes == 0);
+        const bool is_marker = info.key.ends_with('/') && info.size_bytes == 0;
         if (is_marker && (!target.is_s3() || relative.empty())) return Ok{};
         auto copy = make_copy(source, std::move(info), target, relative);
         if (copy)
@@ -228,7 +248,9 @@ Status add_folder(const Place& source, const Target& target, const std::string& 
 }
 
 Status add_object(const Place& source, const Target& target, Run& run) {
-  YARD_ASSIGN(ObjectInfo info, source.store->head(source.key));
+  auto head = source.store->head(source.key);
+  if (!head) return why_missing(source, std::move(head).error());
+  ObjectInfo info = *std::move(head);
   const std::string name = target.is_folder ? name_of_key(info.key) : std::string();
   YARD_ASSIGN(Copy copy, make_copy(source, std::move(info), target, name));
   run.add(std::move(copy));
@@ -236,6 +258,10 @@ Status add_object(const Place& source, const Target& target, Run& run) {
 }
 
 Status run_cp(const CopyCommand& command, const Context& context) {
+  if (command.target == "-")
+    return Error{
+        Code::kInvalidArgument,
+        "-: this copies to files and objects; `yard cat URL` writes to the standard output"};
   raise_open_files_max();
   YARD_ASSIGN(const uint64_t memory_bytes, memory_bytes_of(command.store));
   storage::Opener opener(s3_options(command.store, context, memory_bytes / 2));
@@ -244,6 +270,10 @@ Status run_cp(const CopyCommand& command, const Context& context) {
   Run run(command, context, memory_bytes, target.is_s3(), !many && !command.recursive);
   for (const std::string& url : command.sources) {
     const auto add = [&]() -> Status {
+      if (url == "-")
+        return Error{Code::kInvalidArgument,
+                     "-: this copies files and objects; write the standard "
+                     "input to a file first"};
       YARD_ASSIGN(const Place source, open_place(opener, url));
       const bool is_file = !source.is_s3 && !source.key.empty();
       if (command.recursive && !is_file) {
@@ -269,6 +299,14 @@ Result<std::vector<ObjectInfo>> relative_list(const Place& place, const StopToke
   YARD_TRY(visit_folder(
       place, stop,
       [&](ObjectInfo info) -> Status {
+        // The folder's own marker; one with bytes is told of where it cannot go.
+        if (info.key.size() == cut && info.size_bytes == 0) return Ok{};
+        if (info.key.size() == cut && left_out) {
+          left_out({Code::kInvalidArgument,
+                    fmt::format("{}: a key that ends in '/' is left out, and this one has {} bytes",
+                                place.url_of(info.key), info.size_bytes)});
+          return Ok{};
+        }
         info.key.erase(0, cut);
         if (!info.key.empty()) objects.push_back(std::move(info));
         return Ok{};
@@ -306,8 +344,10 @@ Status run_sync(const CopyCommand& command, const Context& context) {
   YARD_ASSIGN(
       std::vector<ObjectInfo> wanted,
       relative_list(source, context.stop, [&](const Error& error) { left_out.push_back(error); }));
-  if (wanted.empty() && source.is_s3 && !source.key.empty())
-    return Error{Code::kNotFound, source.url + ": no object under it"};
+  if (wanted.empty() && left_out.empty() && source.is_s3 && !source.key.empty())
+    return source.store->head(source.key)
+               ? Error{Code::kInvalidArgument, source.url + ": is an object, not a folder"}
+               : Error{Code::kNotFound, source.url + ": no object under it"};
   auto listed = list_target(opener, target, command.target, context.stop);
   if (!listed) return std::move(listed).error();
   const auto& [target_place, existing] = *listed;

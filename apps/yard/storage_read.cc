@@ -1,8 +1,13 @@
 // yard ls, cat, sha256, rm: looking into stores and taking from them.
 #include <fmt/format.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <functional>
 
 #include "net/checksums.h"
 #include "net/encoding.h"
@@ -51,12 +56,12 @@ void print_object(const Place& place, const ObjectInfo& info, std::string_view n
                             {"size_bytes", info.size_bytes},
                             {"modified", time_text(info.modified)},
                             {"etag", info.etag}});
-  fmt::print("{} {:>14} {}\n", time_text(info.modified), info.size_bytes, name);
+  fmt::print("{} {:>14} {}\n", time_text(info.modified), info.size_bytes, shown(name));
 }
 
 void print_folder(const Place& place, const std::string& prefix, std::string_view name, bool json) {
   if (json) return print_json_line({{"url", place.url_of(prefix)}, {"prefix", prefix}});
-  fmt::print("{:>20} {:>14} {}\n", "", "folder", name);
+  fmt::print("{:>20} {:>14} {}\n", "", "folder", shown(name));
 }
 
 Status list_buckets(storage::Opener& opener, bool json) {
@@ -113,10 +118,29 @@ Status run_ls(const UrlsCommand& command, const Context& context) {
 
 // ---- cat, sha256
 
+// One line of sha256sum's: a name with a line's end or a backslash in it is escaped, and the line
+// begins with a backslash.
+std::string sum_line(const std::string& sum, std::string_view name) {
+  std::string escaped;
+  for (const char c : name) {
+    if (c == '\n')
+      escaped += "\\n";
+    else if (c == '\r')
+      escaped += "\\r";
+    else if (c == '\\')
+      escaped += "\\\\";
+    else
+      escaped += c;
+  }
+  return fmt::format("{}{}  {}\n", escaped == name ? "" : "\\", sum, escaped);
+}
+
 Result<ObjectInfo> head_of(const Place& place) {
   if (place.key.empty() || place.key.ends_with('/'))
     return Error{Code::kInvalidArgument, place.url + ": names a folder, not an object"};
-  return place.store->head(place.key);
+  auto head = place.store->head(place.key);
+  if (!head) return why_missing(place, std::move(head).error());
+  return head;
 }
 
 Status run_cat(const UrlsCommand& command, const Context& context) {
@@ -152,7 +176,7 @@ Status run_sha256(const UrlsCommand& command, const Context& context) {
     if (command.store.json)
       print_json_line({{"url", url}, {"sha256", sum.hex()}, {"size_bytes", info.size_bytes}});
     else
-      fmt::print("{}  {}\n", sum.hex(), url);
+      fmt::print("{}", sum_line(sum.hex(), url));
     return Ok{};
   });
 }
@@ -165,19 +189,27 @@ Status remove_keys(const Place& place, std::span<const std::string> keys,
     if (command.store.json)
       print_json_line({{"url", place.url_of(key)}, {"removed", !command.dry_run}});
     else
-      fmt::print("{}: {}\n", command.dry_run ? "would remove" : "remove", place.url_of(key));
+      fmt::print("{}: {}\n", command.dry_run ? "would remove" : "remove", shown(place.url_of(key)));
   });
+}
+
+// The folders that have nothing in them any more, and the folder itself.
+void remove_empty_folders(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code failed;  // somebody else may be at work there too: what is left, is left
+  std::vector<fs::path> folders{folder};
+  for (fs::recursive_directory_iterator each(folder, failed); !failed && each != end(each);
+       each.increment(failed))
+    if (each->symlink_status(failed).type() == fs::file_type::directory)
+      folders.push_back(each->path());
+  std::ranges::sort(folders, std::greater<>(),
+                    [](const fs::path& path) { return path.native().size(); });
+  for (const fs::path& each : folders) ::rmdir(each.c_str());
 }
 
 Error folder_error(const std::string& url) {
   return {Code::kInvalidArgument,
           url + ": is a folder or bucket; --recursive removes all that is in it"};
-}
-
-// Whether there are objects under what is none itself.
-bool is_folder(const Place& place) {
-  const auto page = place.store->list({.prefix = as_folder(place.key), .object_count_max = 1});
-  return page && !page->objects.empty();
 }
 
 Status run_rm(const UrlsCommand& command, const Context& context) {
@@ -190,12 +222,16 @@ Status run_rm(const UrlsCommand& command, const Context& context) {
         keys.push_back(std::move(info.key));
         return Ok{};
       }));
-      return remove_keys(place, keys, command, context);
+      if (keys.empty() && place.is_s3 && !place.key.empty())
+        return Error{Code::kNotFound, url + ": no object under it"};
+      YARD_TRY(remove_keys(place, keys, command, context));
+      if (!place.is_s3 && !command.dry_run) remove_empty_folders(place.root_path);
+      return Ok{};
     }
     if (place.key.empty()) return folder_error(url);
     // S3 says nothing about a key that is not there; a person wants to know.
     if (const auto info = place.store->head(place.key); !info)
-      return is_folder(place) ? folder_error(url) : info.error();
+      return is_folder(place) ? folder_error(url) : why_missing(place, info.error());
     return remove_keys(place, std::span(&place.key, 1), command, context);
   });
 }

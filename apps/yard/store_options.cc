@@ -23,7 +23,8 @@ constexpr std::string_view kExitCodes =
     "8 stopped by Ctrl-C. When some objects fail the others are still done, and the code is that "
     "of the first failure.\n"
     "Keys and region: as AWS's tools find them (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
-    "AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL, ~/.aws, container, machine).";
+    "AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, ~/.aws, container, machine); "
+    "of a gateway of `yard s3 serve DIR` by `eval \"$(yard s3 env DIR)\"`.";
 
 }  // namespace
 
@@ -82,6 +83,34 @@ Result<Place> open_place(storage::Opener& opener, const std::string& url) {
   YARD_ASSIGN(std::string path, storage::path_of_url(url));
   place.root_path = place.key.empty() ? path : std::filesystem::path(path).parent_path().string();
   return place;
+}
+
+bool is_folder(const Place& place) {
+  const auto page = place.store->list({.prefix = as_folder(place.key), .object_count_max = 1});
+  return page && !page->objects.empty();
+}
+
+Error why_missing(const Place& place, Error error) {
+  if (error.code != Code::kNotFound || !place.is_s3) return error;
+  // HEAD says 404 for a key, a folder and a bucket alike.
+  const auto page = place.store->list({.prefix = as_folder(place.key), .object_count_max = 1});
+  if (!page) return page.error();
+  if (page->objects.empty()) return error;
+  return {Code::kInvalidArgument, place.url + ": is a folder, not an object"};
+}
+
+std::string shown(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n')
+      text += "\\n";
+    else if (byte < 0x20 || byte == 0x7f)
+      text += fmt::format("\\x{:02x}", byte);
+    else
+      text += c;
+  }
+  return text;
 }
 
 std::string as_folder(std::string_view prefix) {

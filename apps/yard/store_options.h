@@ -48,6 +48,13 @@ struct Place {
 };
 Result<Place> open_place(storage::Opener& opener, const std::string& url);
 
+// Whether there are objects under it.
+bool is_folder(const Place& place);
+// More than "404" of an object that is not there: a bucket that does not exist, a folder.
+Error why_missing(const Place& place, Error error);
+// For people: control characters of names as "\n", "\x1b"; what reads lines takes --json.
+std::string shown(std::string_view name);
+
 // "dir/" of "dir"; "" and "dir/" stay.
 std::string as_folder(std::string_view prefix);
 // Everything under the place as a folder, page by page, the hidden files of broken copies left out.

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 
 from s3_servers import own
 from served import BIN, WAIT_SECONDS
@@ -97,3 +98,77 @@ def test_env_tells_when_the_gateway_has_ended(tmp_path):
                           timeout=WAIT_SECONDS)
     assert done.returncode == 6 and done.stdout == ""
     assert url in done.stderr and "yard s3 serve" in done.stderr
+
+
+def test_the_aws_cli_syncs_files_without_bytes(tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for i in range(12):
+        (tree / f"f{i}").write_bytes(b"x" * i)
+    (tree / "empty").touch()
+    with own(tmp_path / "served") as server:
+        for i in range(3):
+            subprocess.run([sys.executable, "-m", "awscli", "--endpoint-url", server.url, "s3", "sync", tree,
+                            f"s3://bucket/{i}"], env=server.environment(), check=True, timeout=30,
+                           stdout=subprocess.DEVNULL)
+        assert len(keys_of(server)) == 3 * 13
+
+
+def test_a_key_that_cannot_be_a_file_is_named_and_the_rest_comes(tmp_path):
+    with own(tmp_path / "served") as server:
+        for key in ("ph/", "ph/x", "ph/y/"):
+            server.client().put_object(Bucket="bucket", Key=key, Body=b"content")
+        server.client().put_object(Bucket="bucket", Key="ph/marker/", Body=b"")
+        for command in (["cp", "-r"], ["sync"]):
+            target = tmp_path / command[0]
+            said = server.yard(*command, "s3://bucket/ph", target, code=2)
+            assert "ph/:" in said.replace("'", "") and "ph/y/" in said and "marker" not in said, said
+            assert [path.name for path in target.iterdir() if path.is_file()] == ["x"]
+
+
+def test_sums_are_those_that_sha256sum_reads(tmp_path):
+    names = ["plain", "back\\slash", "new\nline"]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    said = subprocess.run([BIN / "yard", "sha256", *names], cwd=tmp_path, check=True, capture_output=True, text=True)
+    theirs = subprocess.run(["sha256sum", *names], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert said.stdout == theirs.stdout
+
+
+def test_what_is_missing_is_told_apart(tmp_path):
+    with own(tmp_path / "served") as server:
+        server.client().put_object(Bucket="bucket", Key="dir/x", Body=b"x")
+        assert "NoSuchBucket" in server.yard("cp", "s3://nobucket/x", tmp_path / "x", code=3)
+        for command in (["cat"], ["sha256"]):
+            assert "is a folder" in server.yard(*command, "s3://bucket/dir", code=2)
+        assert "is a folder" in server.yard("cp", "s3://bucket/dir", tmp_path / "x", code=2)
+        assert "is an object" in server.yard("sync", "s3://bucket/dir/x", tmp_path / "y", code=2)
+        assert "no object under it" in server.yard("rm", "-r", "s3://bucket/none/", code=3)
+        assert "yard cat" in server.yard("cp", "s3://bucket/dir/x", "-", code=2)
+        assert "no s3://" in server.yard("cp", "S3://bucket/dir/x", tmp_path / "x", code=2)
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(tmp_path):
+    with own(tmp_path / "served") as server:
+        server.client().put_object(Bucket="bucket", Key="esc\x1b[31mred", Body=b"x")
+        assert "esc\\x1b[31mred" in server.yard("ls", "s3://bucket")
+        assert json_lines(server.yard("ls", "--json", "s3://bucket"))[0]["key"] == "esc\x1b[31mred"
+
+
+def test_removing_a_folder_on_disk_takes_its_empty_folders_too(tmp_path):
+    (tmp_path / "dir" / "sub" / "deep").mkdir(parents=True)
+    (tmp_path / "dir" / "sub" / "x").touch()
+    subprocess.run([BIN / "yard", "rm", "-r", tmp_path / "dir"], check=True, timeout=WAIT_SECONDS)
+    assert not (tmp_path / "dir").exists()
+
+
+def test_a_folder_inside_a_served_one_is_not_served(tmp_path):
+    with own(tmp_path / "served") as server:
+        inner = subprocess.run([BIN / "yard", "s3", "serve", tmp_path / "served" / "bucket", "--listen", "127.0.0.1:0"],
+                               capture_output=True, text=True, timeout=WAIT_SECONDS)
+        assert inner.returncode == 2 and "is served itself" in inner.stderr
+        assert server.yard("ls", "s3://bucket") == ""
+    subprocess.run(["cp", "-r", tmp_path / "served" / ".yard", tmp_path / "served" / "bucket"], check=True)
+    outer = subprocess.run([BIN / "yard", "s3", "serve", tmp_path / "served", "--listen", "127.0.0.1:0"],
+                           capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert outer.returncode == 2 and "was served itself" in outer.stderr

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <functional>
 #include <tuple>
 
@@ -74,6 +75,39 @@ bool is_served_name(std::string_view name) {
          });
 }
 
+namespace {
+
+bool is_served_folder(const std::filesystem::path& path) {
+  std::error_code unknown;
+  return std::filesystem::exists(path / kOwnFolder / "lock", unknown);
+}
+
+// Two gateways whose folders lie in one another would show each other's secrets as objects.
+Status check_not_nested(const std::string& path) {
+  std::error_code failed;
+  const std::filesystem::path whole = std::filesystem::canonical(path, failed);
+  if (failed) return Ok{};  // open() tells
+  for (auto above = whole; above.has_relative_path();) {
+    above = above.parent_path();
+    if (is_served_folder(above))
+      return Error{Code::kInvalidArgument,
+                   fmt::format("{}: lies in {}, which is served itself: this folder is in a bucket "
+                               "there",
+                               path, above.string())};
+  }
+  for (std::filesystem::directory_iterator each(whole, failed); !failed && each != end(each);
+       each.increment(failed))
+    if (is_served_folder(each->path()))
+      return Error{Code::kInvalidArgument,
+                   fmt::format("{}: the folder {} in it was served itself; remove {} to make it a "
+                               "bucket",
+                               path, each->path().filename().string(),
+                               (each->path() / kOwnFolder).string())};
+  return Ok{};
+}
+
+}  // namespace
+
 Root::Root(Folders folders, MetaStore::Place meta_place)
     : root_(std::move(folders.root)),
       lock_(std::move(folders.lock)),
@@ -89,6 +123,7 @@ Result<std::unique_ptr<Root>> Root::open(const std::string& path, MetaStore::Pla
   if (!folders.root.valid() && errno == ENOTDIR)
     return Error{Code::kInvalidArgument, path + ": not a directory"};
   if (!folders.root.valid()) return errno_error(path, errno);
+  YARD_TRY(check_not_nested(path));
   const std::string own = path + "/" + kOwnFolder;
   YARD_ASSIGN(const UniqueFd own_folder, make_folder(folders.root.get(), kOwnFolder, own));
   // Others on this machine have no business with secrets and half uploads.

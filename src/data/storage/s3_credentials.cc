@@ -165,7 +165,8 @@ std::shared_ptr<CredentialsProvider> default_credentials(const AwsSettings& sett
     }
     return Error{Code::kNotFound,
                  fmt::format("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
-                             "write a profile to ~/.aws/credentials ({})",
+                             "write a profile to ~/.aws/credentials; those of a gateway: "
+                             "`yard s3 env DIR` ({})",
                              why)};
   };
   return std::make_shared<CredentialsProvider>(fetch, clock);

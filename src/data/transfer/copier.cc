@@ -34,7 +34,10 @@ storage::TransferOptions limited(const storage::TransferOptions& options, uint64
 }  // namespace
 
 std::string Copy::source_url() const {
-  return fmt::format("{}/{}", source->url(), info.key);
+  const std::string url = source->url();
+  // A folder's as a path, which needs no encoding and can be given to the same command again.
+  const auto path = url.starts_with("file://") ? storage::path_of_url(url) : Result(url);
+  return fmt::format("{}/{}", path ? *path : url, info.key);
 }
 
 std::string Copy::target_url() const {

@@ -184,7 +184,10 @@ NextStep Exchange::run() {
   }
   count(context_.metrics.requests, 1);
   body_ended_ = !head().is_chunked && head().content_length == 0;
-  continue_pending_ = head().expects_continue && !body_ended_;
+  continue_pending_ = head().expects_continue;
+  // There is nothing that a refusal could spare, and Python's botocore, which asks for files
+  // without bytes too, gets the next answer on the connection wrong unless it hears this.
+  if (body_ended_) (void)continue_if_expected();
   call_handler();
   if (auto status = finish_response(); !status) {
     log_debug("{}: {} {}: {}", connection_.peer_address, head().method, path_of(head().target),

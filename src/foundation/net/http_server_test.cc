@@ -310,6 +310,16 @@ TEST(HttpServer, ContinueIsSaidWhenTheHandlerReads) {
   EXPECT_TRUE(client.response().ends_with("GET /hello []"));
 }
 
+TEST(HttpServer, ContinueIsSaidForABodyWithoutBytesToo) {
+  const auto server = serve({}, echo);
+  RawClient client(server->port());
+  for (int i = 0; i < 2; ++i) {
+    client.say("PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n");
+    EXPECT_EQ(client.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    EXPECT_TRUE(client.response().ends_with("PUT / []"));
+  }
+}
+
 TEST(HttpServer, ContinueIsNotSaidWhenTheHandlerRefuses) {
   const auto server =
       serve({}, [](Request&, ResponseWriter& response) { (void)response.send(403, "no"); });
