@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "gateway/credentials.h"
 #include "gateway/gateway.h"
+#include "gateway/root.h"
 #include "net/http_server.h"
 
 namespace yard::app {
@@ -74,6 +75,9 @@ Status run_serve(ServeOptions options, const Context& context) {
   const std::string own_folder = options.folder + "/.yard";
   struct stat info = {};
   if (::stat(options.folder.c_str(), &info) != 0) return errno_error(options.folder, errno);
+  if (!S_ISDIR(info.st_mode))
+    return Error{Code::kInvalidArgument, options.folder + ": is no folder"};
+  YARD_TRY(gateway::check_not_nested(options.folder));
   YARD_TRY(make_directories(own_folder));
   if (::chmod(own_folder.c_str(), 0700) != 0) return errno_error(own_folder, errno);
   YARD_ASSIGN(const Credentials credentials, gateway::load_or_make_credentials(options.folder));

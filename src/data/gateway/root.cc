@@ -82,7 +82,8 @@ bool is_served_folder(const std::filesystem::path& path) {
   return std::filesystem::exists(path / kOwnFolder / "lock", unknown);
 }
 
-// Two gateways whose folders lie in one another would show each other's secrets as objects.
+}  // namespace
+
 Status check_not_nested(const std::string& path) {
   std::error_code failed;
   const std::filesystem::path whole = std::filesystem::canonical(path, failed);
@@ -105,8 +106,6 @@ Status check_not_nested(const std::string& path) {
                                (each->path() / kOwnFolder).string())};
   return Ok{};
 }
-
-}  // namespace
 
 Root::Root(Folders folders, MetaStore::Place meta_place)
     : root_(std::move(folders.root)),

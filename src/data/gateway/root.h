@@ -34,6 +34,10 @@ struct BucketInfo {
 bool is_new_bucket_name(std::string_view name);
 bool is_served_name(std::string_view name);
 
+// kInvalidArgument: the folder lies in one that is served, or was served, or holds such a one; each
+// of two gateways would show the other's secrets as objects. Root::open() asks it too.
+Status check_not_nested(const std::string& path);
+
 // Thread-safe. Buckets and temporary files refer to it and must not outlive it.
 class Root {
  public:
