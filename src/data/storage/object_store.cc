@@ -124,7 +124,8 @@ Result<std::string> path_of_url(std::string_view url) {
   const auto bad = [&](std::string_view why) {
     return Error{Code::kInvalidArgument, fmt::format("'{}': {}", url, why)};
   };
-  if (url.substr(0, scheme_end) != "file") return bad("is no s3://bucket/key (in small letters), no file:///path and no path");
+  if (url.substr(0, scheme_end) != "file")
+    return bad("is no s3://bucket/key (in small letters), no file:///path and no path");
   std::string_view rest = url.substr(scheme_end + 3);
   if (rest.starts_with("localhost/")) rest.remove_prefix(9);
   if (!rest.starts_with('/')) return bad("a file URL is file:///path");

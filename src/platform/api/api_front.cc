@@ -252,7 +252,7 @@ struct ApiFront::Impl {
     // Clients of an API that once spoke Query still look for its names.
     if (exchange.request.headers().contains("x-amzn-query-mode"))
       headers.set("x-amzn-query-error",
-                  error.code + (error.http_status < 500 ? ";Sender" : ";Receiver"));
+                  query_name(error) + (error.http_status < 500 ? ";Sender" : ";Receiver"));
     const Json body = {{"__type", error.code}, {"message", error.message}};
     (void)exchange.response.send(error.http_status,
                                  body.dump(-1, ' ', false, Json::error_handler_t::replace));

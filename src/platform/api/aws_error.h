@@ -19,6 +19,8 @@ struct AwsError {
   AwsError(Error error);
 
   std::string code;  // AWS's name: "ValidationException"
+  // The name in the Query form, where that is another one: "AWS.SimpleQueueService...".
+  std::string query_code;
   std::string message;
   int http_status;
   std::string log_message;  // only where it says more than `message`
@@ -56,6 +58,11 @@ class [[nodiscard]] AwsResult {
 };
 
 using AwsStatus = AwsResult<Ok>;
+
+// Its name where Query is spoken.
+inline const std::string& query_name(const AwsError& error) {
+  return error.query_code.empty() ? error.code : error.query_code;
+}
 
 AwsError validation_error(std::string message);  // ValidationException, 400
 

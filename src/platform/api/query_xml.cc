@@ -102,7 +102,7 @@ std::string xml_of_error(const Model* model, const AwsError& error, std::string_
   xml.open_root("ErrorResponse", model);
   xml.open("Error");
   xml.element("Type", error.http_status < 500 ? "Sender" : "Receiver");
-  xml.element("Code", error.code);
+  xml.element("Code", query_name(error));
   xml.element("Message", error.message);
   xml.close("Error");
   xml.element("RequestId", request_id);
