@@ -34,7 +34,7 @@ std::string job_dir(const std::string& home, const JobRequest& request) {
 // Held until this process ends, in whatever way. Where one was killed while it started a
 // supervisor, that holds the lock, too, until its program runs: so it is tried for a while.
 Result<UniqueFd> lock_home(const std::string& home) {
-  constexpr int kTries = 100;
+  constexpr int kTries = 50;
   constexpr std::chrono::milliseconds kPause(20);
   YARD_ASSIGN(UniqueFd lock, host::open_for_append(home + "/platform.lock"));
   for (int i = 0; i < kTries; ++i) {

@@ -299,7 +299,7 @@ TEST_F(PlatformControlTest, OfTwoJobsOfOneNameAtOnceOneIsMade) {
 }
 
 TEST_F(PlatformControlTest, OfTwoHundredQueuedJobsThoseThatAreNotStoppedRunOnce) {
-  constexpr int kRun = 30;
+  constexpr int kRun = 16;
   open("slices: {max: 6}\n");
   const auto name = [](int i) { return "job-" + std::to_string(i); };
   for (int i = 0; i < 200; ++i) create(request(name(i), "", 1 + i % 2));
@@ -419,7 +419,7 @@ TEST_F(PlatformControlTest, RunningJobsGoOnWithoutUsAndAreTakenOver) {
 }
 
 // The daemon of the next test: makes the jobs that are not there yet, and ends when all have.
-constexpr int kCrashJobs = 40;
+constexpr int kCrashJobs = 30;
 std::string crash_job(int i) {
   return "crash-" + std::to_string(i);
 }
