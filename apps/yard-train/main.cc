@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,7 +18,10 @@
 #include "base/subprocess.h"
 #include "collective/flight.h"
 #include "collective/rendezvous.h"
+#include "host_memory.h"
+#include "loop/dry_run.h"
 #include "loop/trainer.h"
+#include "loop/weak_scaling.h"
 #include "models/model_folder.h"
 
 namespace {
@@ -32,6 +36,9 @@ struct Arguments {
   std::string recipe;
   std::vector<std::string> overrides;
   std::vector<std::string> forward;  // MODEL_DIR IN OUT
+  bool dry_run = false;
+  double price_per_hour = 0;  // of a rank
+  std::string simulate;       // a cluster; empty: none
 };
 
 struct RankFacts {
@@ -93,6 +100,13 @@ int thread_count(const RankFacts& facts, const yard::loop::Recipe& recipe) {
   return std::max(1, cores / facts.local_world_size);
 }
 
+// Of what is free on this host; the rest is left to what else is allocated meanwhile.
+uint64_t memory_share_bytes(const RankFacts& facts) {
+  constexpr uint64_t kUsedPercent = 80;
+  return free_host_memory_bytes() / 100 * kUsedPercent /
+         static_cast<uint64_t>(facts.local_world_size);
+}
+
 std::string output_dir(const RankFacts& facts, const yard::loop::Recipe& recipe) {
   const std::filesystem::path output(recipe.output);
   if (output.is_absolute() || facts.job_dir.empty()) return output;
@@ -119,6 +133,30 @@ Result<std::unique_ptr<yard::collective::Group>> join(const RankFacts& facts,
                                    stop);
 }
 
+// Measures the recipe on the ranks that there are; the first one prints what it will take.
+Status print_cost(const Arguments& arguments, yard::loop::Recipe recipe,
+                  const yard::loop::TrainerOptions& options, yard::collective::Group& group) {
+  std::optional<yard::loop::ClusterModel> cluster;
+  if (!arguments.simulate.empty()) {
+    YARD_ASSIGN(cluster, yard::loop::parse_cluster(arguments.simulate));
+  }
+  YARD_ASSIGN(const yard::loop::RecipeCost cost,
+              yard::loop::measure_recipe(std::move(recipe), options, group));
+  if (group.rank() != 0) return yard::Ok{};
+  std::fputs(yard::loop::to_text(cost, arguments.price_per_hour).c_str(), stdout);
+  if (!cluster) return yard::Ok{};
+  std::vector<yard::loop::MeasuredStage> measured;
+  std::vector<yard::loop::PredictedStage> predicted;
+  for (const yard::loop::StageCost& stage : cost.stages) {
+    measured.push_back(stage.measured);
+    YARD_ASSIGN(predicted.emplace_back(),
+                yard::loop::predict(stage.measured, measured.size() - 1, *cluster));
+  }
+  std::printf("\nsimulated: %s\n%s", arguments.simulate.c_str(),
+              yard::loop::to_table(measured, predicted).c_str());
+  return yard::Ok{};
+}
+
 Status train(const Arguments& arguments, const RankFacts& facts,
              yard::loop::HeartbeatWriter& heartbeat, const yard::StopToken& stop) {
   YARD_ASSIGN(yard::loop::Recipe recipe,
@@ -126,7 +164,10 @@ Status train(const Arguments& arguments, const RankFacts& facts,
   YARD_ASSIGN(const auto group, join(facts, stop));
   const yard::loop::TrainerOptions options{.output_dir = output_dir(facts, recipe),
                                            .job_dir = facts.job_dir,
-                                           .thread_count = thread_count(facts, recipe)};
+                                           .thread_count = thread_count(facts, recipe),
+                                           .memory_bytes = memory_share_bytes(facts)};
+  if (arguments.dry_run || !arguments.simulate.empty())
+    return print_cost(arguments, std::move(recipe), options, *group);
   return yard::loop::train(std::move(recipe), options, *group, heartbeat, stop);
 }
 
@@ -162,6 +203,14 @@ int main(int argc, char** argv) {
                  "MODEL_DIR IN OUT: one forward pass, tensors in safetensors files")
       ->expected(3)
       ->excludes(recipe);
+  auto* dry_run = app.add_flag("--dry-run", arguments.dry_run,
+                               "measure a few micro-batches and print parameters, memory, work, "
+                               "speed and cost; train nothing");
+  app.add_option("--price", arguments.price_per_hour, "of a rank and hour, for --dry-run")
+      ->needs(dry_run);
+  app.add_option("--simulate", arguments.simulate,
+                 "predict steps on a cluster from what is measured here: "
+                 "hosts=4:8:16,gpus=8,inside=300GB/s,between=50GB/s,speed=30,price=12.5");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -32,4 +32,12 @@ Result<bool> any_rank(collective::Group& group, bool mine) {
   return worst != 0;
 }
 
+Result<int64_t> least_of_ranks(collective::Group& group, int64_t mine) {
+  YARD_TRY(group
+               .all_reduce(std::as_writable_bytes(std::span(&mine, 1)), collective::DType::kI64,
+                           collective::ReduceOp::kMin)
+               ->wait());
+  return mine;
+}
+
 }  // namespace yard::loop

@@ -84,7 +84,7 @@ Checkpointer::~Checkpointer() {
   if (pending_) pending_->outcome.wait();
 }
 
-Result<std::optional<LoadedCheckpoint>> Checkpointer::load(Networks& networks) {
+Result<std::optional<LoadedCheckpoint>> Checkpointer::find() {
   int64_t step = -1;
   Status found_any = Ok{};
   if (group_.rank() == 0) {
@@ -100,19 +100,24 @@ Result<std::optional<LoadedCheckpoint>> Checkpointer::load(Networks& networks) {
   YARD_ASSIGN(const std::string text, read_file(state_path));
   YARD_ASSIGN(const Json json, parse_json(text, state_path));
   YARD_ASSIGN(loaded.state, run_state_from(json, recipe_, group_.size(), loaded.path));
-  YARD_TRY(load_weights(networks, loaded.path));
-  networks.set_scaling_factor(loaded.state.scaling_factor);
   return std::optional<LoadedCheckpoint>(std::move(loaded));
+}
+
+Status Checkpointer::load(const LoadedCheckpoint& checkpoint, Networks& networks) {
+  YARD_TRY(load_weights(networks, checkpoint.path));
+  networks.set_scaling_factor(checkpoint.state.scaling_factor);
+  return Ok{};
 }
 
 Status Checkpointer::restore(Trainee& trainee, const LoadedCheckpoint& checkpoint) const {
   YARD_ASSIGN(const auto optimizer,
               models::read_safetensors(checkpoint.path + "/optimizer.safetensors"));
   models::SafetensorsFile ema;
-  if (recipe_.ema.decay > 0) {
+  if (recipe_.has_average()) {
     YARD_ASSIGN(ema, models::read_safetensors(checkpoint.path + "/ema.safetensors"));
   }
-  return trainee.restore(optimizer.tensors, ema.tensors, checkpoint.state.optimizer_step,
+  return trainee.restore(optimizer.tensors, ema.tensors,
+                         {checkpoint.state.optimizer_step, checkpoint.state.average_begin},
                          checkpoint.path);
 }
 

@@ -34,10 +34,12 @@ class Checkpointer {
         heartbeat_(heartbeat) {}
   ~Checkpointer();
 
-  // The newest whole checkpoint's state, on every rank; its weights are in `networks` then.
-  // nullopt: there is none. Collective. kInvalidArgument: made by another recipe.
-  Result<std::optional<LoadedCheckpoint>> load(Networks& networks);
-  // Optimiser and moving average of what load() found.
+  // The newest whole checkpoint's state, on every rank. nullopt: there is none. Collective.
+  // kInvalidArgument: made by another recipe.
+  Result<std::optional<LoadedCheckpoint>> find();
+  // The weights of what find() found. kInvalidArgument names the first tensor that differs.
+  static Status load(const LoadedCheckpoint& checkpoint, Networks& networks);
+  // Optimiser and moving average of what find() found.
   Status restore(Trainee& trainee, const LoadedCheckpoint& checkpoint) const;
 
   // Begins to save; waits first for a save that still runs. `trainee` null: weights alone.

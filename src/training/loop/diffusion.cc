@@ -1,8 +1,10 @@
 #include "loop/diffusion.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
+#include <span>
 
 namespace yard::loop {
 namespace {
@@ -32,51 +34,150 @@ double beta_at(const DiffusionRecipe& recipe, int64_t timestep) {
   YARD_UNREACHABLE();
 }
 
-DdimStep ddim_step(int64_t timestep, double alpha, double alpha_next, Prediction prediction) {
-  const double a = std::sqrt(alpha), s = std::sqrt(1 - alpha);
-  const double a_next = std::sqrt(alpha_next), s_next = std::sqrt(1 - alpha_next);
-  // epsilon: clean = (x - s e) / a.  v: clean = a x - s v, e = a v + s x.
-  if (prediction == Prediction::kEpsilon) return {timestep, a_next / a, s_next - a_next * s / a};
-  return {timestep, a_next * a + s_next * s, s_next * a - a_next * s};
+// sqrt(alpha_cumprod) of every timestep.
+std::vector<double> signals_of(const DiffusionRecipe& recipe) {
+  std::vector<double> out;
+  double product = 1;
+  for (int64_t t = 0; t < recipe.train_timesteps; ++t) {
+    product *= 1 - beta_at(recipe, t);
+    out.push_back(std::sqrt(product));
+  }
+  if (!recipe.zero_terminal_snr) return out;
+  // The last becomes 0, the first stays (Lin et al. 2024, algorithm 1).
+  const double first = out.front(), last = out.back();
+  for (double& signal : out) signal = (signal - last) * first / (first - last);
+  return out;
+}
+
+// In alpha = SNR / (1 + SNR), which is finite at both ends: 0 at an SNR of 0, 1 without noise.
+double weight_at(const DiffusionRecipe& recipe, double alpha) {
+  if (recipe.p2_gamma > 0)
+    return std::pow((1 - alpha) / (recipe.p2_k * (1 - alpha) + alpha), recipe.p2_gamma);
+  const double gamma = recipe.min_snr_gamma;
+  if (gamma <= 0) return 1;
+  switch (recipe.prediction) {
+    case Prediction::kEpsilon:  // min(SNR, gamma) / SNR
+      return alpha <= gamma * (1 - alpha) ? 1 : gamma * (1 - alpha) / alpha;
+    case Prediction::kVelocity:  // min(SNR, gamma) / (SNR + 1)
+      return std::min(alpha, gamma * (1 - alpha));
+    case Prediction::kSample:  // min(SNR, gamma)
+      return alpha >= gamma * (1 - alpha) ? gamma : alpha / (1 - alpha);
+    case Prediction::kFlow:
+      return 1;
+  }
+  YARD_UNREACHABLE();
+}
+
+double shifted(double sigma, double shift) {
+  return shift * sigma / (1 + (shift - 1) * sigma);
+}
+
+// From a timestep's signal and noise to those of the next.
+SamplerStep ddim_step(const NoiseLevel& now, const NoiseLevel& next, Prediction prediction) {
+  const double a = now.signal, s = now.noise;
+  // next = a' clean + s' e, where clean and e follow from x and the output:
+  switch (prediction) {
+    case Prediction::kEpsilon:  // clean = (x - s e) / a
+      return {now.condition, next.signal / a, next.noise - next.signal * s / a};
+    case Prediction::kVelocity:  // clean = a x - s v, e = a v + s x
+      return {now.condition, next.signal * a + next.noise * s, next.noise * a - next.signal * s};
+    case Prediction::kSample:  // e = (x - a clean) / s
+      if (s == 0) return {now.condition, 0, next.signal};
+      return {now.condition, next.noise / s, next.signal - next.noise * a / s};
+    case Prediction::kFlow:
+      break;
+  }
+  YARD_UNREACHABLE();
+}
+
+std::vector<SamplerStep> plan_ddim(const DiffusionSchedule& schedule, int64_t step_count) {
+  const DiffusionRecipe& recipe = schedule.recipe();
+  const int64_t count = schedule.timestep_count(), stride = count / step_count;
+  std::vector<SamplerStep> steps;
+  for (int64_t i = step_count - 1; i >= 0; --i) {
+    int64_t timestep = std::min(i * stride + kStepsOffset, count - 1);
+    if (recipe.zero_terminal_snr) {
+      const double from_end = static_cast<double>(step_count - 1 - i) * static_cast<double>(count) /
+                              static_cast<double>(step_count);
+      timestep = static_cast<int64_t>(std::nearbyint(static_cast<double>(count) - from_end)) - 1;
+    }
+    steps.push_back(ddim_step(schedule.level(timestep),
+                              schedule.level(std::max<int64_t>(timestep - stride, 0)),
+                              recipe.prediction));
+  }
+  return steps;
+}
+
+std::vector<SamplerStep> plan_flow(const DiffusionSchedule& schedule, int64_t step_count) {
+  const auto count = static_cast<double>(schedule.timestep_count());
+  // From just under 1 down to 0 in even steps, then shifted.
+  const auto sigma_at = [&](int64_t i) {
+    const double even =
+        (1 - 1 / count) * static_cast<double>(step_count - i) / static_cast<double>(step_count);
+    return shifted(even, schedule.recipe().flow_shift);
+  };
+  std::vector<SamplerStep> steps;
+  for (int64_t i = 0; i < step_count; ++i)
+    steps.push_back({sigma_at(i) * count, 1, sigma_at(i + 1) - sigma_at(i)});
+  return steps;
 }
 
 }  // namespace
 
-DiffusionSchedule::DiffusionSchedule(const DiffusionRecipe& recipe)
-    : prediction_(recipe.prediction), min_snr_gamma_(recipe.min_snr_gamma) {
-  double product = 1;
-  for (int64_t t = 0; t < recipe.train_timesteps; ++t) {
-    product *= 1 - beta_at(recipe, t);
-    alphas_cumprod_.push_back(product);
+DiffusionSchedule::DiffusionSchedule(const DiffusionRecipe& recipe) : recipe_(recipe) {
+  recipe.prediction == Prediction::kFlow ? make_flow() : make_variance_preserving();
+}
+
+void DiffusionSchedule::make_variance_preserving() {
+  int64_t timestep = 0;
+  for (const double signal : signals_of(recipe_)) {
+    const double alpha = signal * signal, noise = std::sqrt(1 - alpha);
+    NoiseLevel level{.signal = signal,
+                     .noise = noise,
+                     .condition = static_cast<double>(timestep++),
+                     .weight = weight_at(recipe_, alpha)};
+    if (recipe_.prediction != Prediction::kSample)
+      level.target_gauss = recipe_.prediction == Prediction::kVelocity ? signal : 1;
+    if (recipe_.prediction != Prediction::kEpsilon)
+      level.target_clean = recipe_.prediction == Prediction::kVelocity ? -noise : 1;
+    levels_.push_back(level);
   }
 }
 
-double DiffusionSchedule::signal(int64_t timestep) const {
-  return std::sqrt(alpha_cumprod(timestep));
-}
-
-double DiffusionSchedule::noise(int64_t timestep) const {
-  return std::sqrt(1 - alpha_cumprod(timestep));
-}
-
-double DiffusionSchedule::loss_weight(int64_t timestep) const {
-  if (min_snr_gamma_ <= 0) return 1;
-  const double snr = alpha_cumprod(timestep) / (1 - alpha_cumprod(timestep));
-  const double clipped = std::min(snr, min_snr_gamma_);
-  return prediction_ == Prediction::kEpsilon ? clipped / snr : clipped / (snr + 1);
-}
-
-std::vector<DdimStep> plan_ddim(const DiffusionSchedule& schedule, Prediction prediction,
-                                int64_t step_count) {
-  const int64_t stride = schedule.timestep_count() / step_count;
-  std::vector<DdimStep> steps;
-  for (int64_t i = step_count - 1; i >= 0; --i) {
-    const int64_t timestep = std::min(i * stride + kStepsOffset, schedule.timestep_count() - 1);
-    const int64_t next = timestep - stride;
-    steps.push_back(ddim_step(timestep, schedule.alpha_cumprod(timestep),
-                              schedule.alpha_cumprod(std::max<int64_t>(next, 0)), prediction));
+void DiffusionSchedule::make_flow() {
+  const auto count = static_cast<double>(recipe_.train_timesteps);
+  for (int64_t t = 0; t < recipe_.train_timesteps; ++t) {
+    const double sigma = shifted(static_cast<double>(t + 1) / count, recipe_.flow_shift);
+    levels_.push_back({.signal = 1 - sigma,
+                       .noise = sigma,
+                       .target_clean = -1,
+                       .target_gauss = 1,
+                       .condition = sigma * count});
   }
-  return steps;
+}
+
+int64_t DiffusionSchedule::draw_timestep(const tensor::Draw& draw) const {
+  if (recipe_.timestep_sampling == TimestepSampling::kUniform)
+    return tensor::draw_below(draw, timestep_count());
+  std::array<float, 1> normal;
+  tensor::fill_normal(draw, normal);
+  const double logit = recipe_.logit_mean + recipe_.logit_std * static_cast<double>(normal[0]);
+  const double u = 1 / (1 + std::exp(-logit));
+  return std::min(static_cast<int64_t>(u * static_cast<double>(timestep_count())),
+                  timestep_count() - 1);
+}
+
+int64_t DiffusionSchedule::draw_timestep_in(const tensor::Draw& draw, int64_t bucket,
+                                            int64_t bucket_count) const {
+  YARD_CHECK(bucket >= 0 && bucket < bucket_count && bucket_count <= timestep_count());
+  const int64_t begin = timestep_count() * bucket / bucket_count;
+  const int64_t end = timestep_count() * (bucket + 1) / bucket_count;
+  return begin + tensor::draw_below(draw, end - begin);
+}
+
+std::vector<SamplerStep> plan_sampler(const DiffusionSchedule& schedule, int64_t step_count) {
+  return schedule.recipe().prediction == Prediction::kFlow ? plan_flow(schedule, step_count)
+                                                           : plan_ddim(schedule, step_count);
 }
 
 }  // namespace yard::loop

@@ -1,46 +1,70 @@
-// The noise schedule of diffusion training and the DDIM sampler's plan: numbers only, no tensors.
+// The noise process of diffusion training and the sampler's plan: numbers only, no tensors.
 //
 // Ho et al. 2020 (DDPM), Song et al. 2021 (DDIM), Salimans and Ho 2022 (v prediction), Hang et al.
-// 2023 (min-SNR weights); values as diffusers' DDPMScheduler and DDIMScheduler compute them. Pure.
+// 2023 (min-SNR weights), Choi et al. 2022 (P2 weights), Lin et al. 2024 (zero terminal SNR);
+// values as diffusers' DDPMScheduler and DDIMScheduler compute them. Rectified flow (Liu et al.
+// 2023), its shift and its logit-normal timesteps as Esser et al. 2024. Pure.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "loop/recipe.h"
+#include "tensor/normal.h"
 
 namespace yard::loop {
+
+// A sample at one timestep.
+struct NoiseLevel {
+  // noisy = signal * clean + noise * gauss
+  double signal = 0;
+  double noise = 0;
+  // What the model is to put out: target_clean * clean + target_gauss * gauss.
+  double target_clean = 0;
+  double target_gauss = 0;
+  double condition = 0;  // what the model is told: the timestep
+  double weight = 1;     // of its squared error
+};
 
 class DiffusionSchedule {
  public:
   explicit DiffusionSchedule(const DiffusionRecipe& recipe);
 
-  int64_t timestep_count() const { return static_cast<int64_t>(alphas_cumprod_.size()); }
-  double alpha_cumprod(int64_t timestep) const {
-    return alphas_cumprod_[static_cast<size_t>(timestep)];
-  }
-  // noisy = signal * clean + noise * gauss
-  double signal(int64_t timestep) const;
-  double noise(int64_t timestep) const;
-  // Weight of a sample's squared error; 1 without min_snr_gamma.
-  double loss_weight(int64_t timestep) const;
+  int64_t timestep_count() const { return static_cast<int64_t>(levels_.size()); }
+  const NoiseLevel& level(int64_t timestep) const { return levels_[static_cast<size_t>(timestep)]; }
+  double signal(int64_t timestep) const { return level(timestep).signal; }
+  double noise(int64_t timestep) const { return level(timestep).noise; }
+  // Finite for every SNR, 0 too.
+  double loss_weight(int64_t timestep) const { return level(timestep).weight; }
+  double alpha_cumprod(int64_t timestep) const { return signal(timestep) * signal(timestep); }
+
+  // A timestep for training.
+  int64_t draw_timestep(const tensor::Draw& draw) const;
+  // Uniform in the `bucket`-th of `bucket_count` equal parts of the timesteps; of at most as many
+  // as there are timesteps.
+  int64_t draw_timestep_in(const tensor::Draw& draw, int64_t bucket, int64_t bucket_count) const;
+
+  const DiffusionRecipe& recipe() const { return recipe_; }
 
  private:
-  std::vector<double> alphas_cumprod_;
-  Prediction prediction_;
-  double min_snr_gamma_;
+  void make_variance_preserving();
+  void make_flow();
+
+  const DiffusionRecipe recipe_;
+  std::vector<NoiseLevel> levels_;
 };
 
-// One step of the sampler: next = x_factor * x + output_factor * model(x, timestep).
-struct DdimStep {
-  int64_t timestep = 0;
+// One step of the sampler: next = x_factor * x + output_factor * model(x, condition).
+struct SamplerStep {
+  double condition = 0;
   double x_factor = 0;
   double output_factor = 0;
 };
 
-// eta 0, timesteps spaced "leading" with an offset of 1, as Stable Diffusion's configurations have
-// it. 1 <= step_count <= timestep_count().
-std::vector<DdimStep> plan_ddim(const DiffusionSchedule& schedule, Prediction prediction,
-                                int64_t step_count);
+// 1 <= step_count <= timestep_count(). DDIM with eta 0: timesteps spaced "leading" with an offset
+// of 1, as Stable Diffusion's configurations have it, or "trailing" under a zero terminal SNR,
+// which begins where nothing is left of the picture. For a rectified flow Euler steps, as
+// diffusers' DPMSolverMultistepScheduler of order 1 with use_flow_sigmas takes them.
+std::vector<SamplerStep> plan_sampler(const DiffusionSchedule& schedule, int64_t step_count);
 
 }  // namespace yard::loop

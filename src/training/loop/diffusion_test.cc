@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <set>
 
 #include "loop/learning_rate.h"
 
@@ -41,6 +43,114 @@ TEST(DiffusionScheduleTest, SignalAndNoiseKeepTheVariance) {
     EXPECT_NEAR(std::pow(schedule.signal(t), 2) + std::pow(schedule.noise(t), 2), 1, 1e-12);
 }
 
+// A model that knows the picture: with its output every sampler must give the picture back.
+TEST(SamplerTest, AnAllKnowingModelGivesThePictureBack) {
+  constexpr double kClean = 0.7, kGauss = -1.3;
+  for (const DiffusionRecipe& recipe :
+       {DiffusionRecipe{}, DiffusionRecipe{.prediction = Prediction::kVelocity},
+        DiffusionRecipe{.prediction = Prediction::kVelocity, .zero_terminal_snr = true},
+        DiffusionRecipe{.prediction = Prediction::kSample},
+        DiffusionRecipe{.prediction = Prediction::kSample, .zero_terminal_snr = true},
+        DiffusionRecipe{.prediction = Prediction::kFlow},
+        DiffusionRecipe{.prediction = Prediction::kFlow, .flow_shift = 3}}) {
+    const DiffusionSchedule schedule(recipe);
+    const auto steps = plan_sampler(schedule, 10);
+    // Where the first step takes x to be, by its condition.
+    const bool flow = recipe.prediction == Prediction::kFlow;
+    const double sigma = steps[0].condition / 1000;
+    const NoiseLevel begin =
+        flow
+            ? NoiseLevel{.signal = 1 - sigma, .noise = sigma, .target_clean = -1, .target_gauss = 1}
+            : schedule.level(static_cast<int64_t>(steps[0].condition));
+    double x = begin.signal * kClean + begin.noise * kGauss;
+    for (const SamplerStep& step : steps) {
+      const NoiseLevel level = flow ? begin : schedule.level(static_cast<int64_t>(step.condition));
+      x = x * step.x_factor +
+          (level.target_clean * kClean + level.target_gauss * kGauss) * step.output_factor;
+    }
+    const double noise_left = flow ? 0 : schedule.noise(0);
+    const double signal_left = flow ? 1 : schedule.signal(0);
+    EXPECT_NEAR(x, signal_left * kClean + noise_left * kGauss, 1e-9)
+        << static_cast<int>(recipe.prediction) << recipe.zero_terminal_snr;
+  }
+}
+
+TEST(DiffusionScheduleTest, ZeroTerminalSnrEndsInPureNoiseAndKeepsTheFirst) {
+  const DiffusionSchedule usual(DiffusionRecipe{});
+  const DiffusionSchedule zero(
+      DiffusionRecipe{.prediction = Prediction::kVelocity, .zero_terminal_snr = true});
+  EXPECT_EQ(zero.signal(999), 0);
+  EXPECT_EQ(zero.noise(999), 1);
+  EXPECT_NEAR(zero.signal(0), usual.signal(0), 1e-12);
+  EXPECT_EQ(plan_sampler(zero, 25)[0].condition, 999);
+}
+
+TEST(DiffusionScheduleTest, WeightsAreFiniteAtEverySnr) {
+  for (const Prediction prediction : {Prediction::kVelocity, Prediction::kSample}) {
+    for (const double p2_gamma : {0.0, 1.0}) {
+      // beta_start 0: the first timestep has no noise at all.
+      const DiffusionSchedule schedule(DiffusionRecipe{.beta_schedule = BetaSchedule::kLinear,
+                                                       .beta_start = 0,
+                                                       .beta_end = 0.02,
+                                                       .prediction = prediction,
+                                                       .min_snr_gamma = p2_gamma > 0 ? 0.0 : 5.0,
+                                                       .p2_gamma = p2_gamma,
+                                                       .zero_terminal_snr = true});
+      for (int64_t t = 0; t < 1000; ++t) {
+        EXPECT_TRUE(std::isfinite(schedule.loss_weight(t))) << t;
+        EXPECT_GE(schedule.loss_weight(t), 0) << t;
+      }
+    }
+  }
+}
+
+TEST(DiffusionScheduleTest, P2WeightsAreThoseOfThePaper) {
+  const DiffusionSchedule schedule(DiffusionRecipe{.p2_gamma = 0.5, .p2_k = 2});
+  for (const int64_t t : {0, 300, 999}) {
+    const double alpha = schedule.alpha_cumprod(t);
+    EXPECT_NEAR(schedule.loss_weight(t), 1 / std::sqrt(2 + alpha / (1 - alpha)), 1e-12);
+  }
+}
+
+TEST(DiffusionScheduleTest, FlowGoesStraightFromPictureToNoise) {
+  const DiffusionSchedule plain(DiffusionRecipe{.prediction = Prediction::kFlow});
+  EXPECT_NEAR(plain.signal(499), 0.5, 1e-12);
+  EXPECT_EQ(plain.noise(999), 1);
+  EXPECT_EQ(plain.level(999).condition, 1000);
+  const DiffusionSchedule shifted(
+      DiffusionRecipe{.prediction = Prediction::kFlow, .flow_shift = 3});
+  EXPECT_NEAR(shifted.noise(499), 0.75, 1e-12) << "3 * 0.5 / (1 + 2 * 0.5)";
+}
+
+TEST(TimestepTest, LogitNormalIsInTheMiddleMoreOftenAndUniformEverywhere) {
+  const auto histogram = [](const DiffusionRecipe& recipe) {
+    const DiffusionSchedule schedule(recipe);
+    std::array<double, 4> share{};
+    constexpr int kDraws = 20'000;
+    for (int i = 0; i < kDraws; ++i) {
+      const int64_t t = schedule.draw_timestep({.seed = 3, .sample = static_cast<uint64_t>(i)});
+      share[static_cast<size_t>(t / 250)] += 1.0 / kDraws;
+    }
+    return share;
+  };
+  for (const double share : histogram({})) EXPECT_NEAR(share, 0.25, 0.02);
+  // P(logit < log(1/3)) of N(0, 1) is 0.136.
+  const auto normal = histogram({.timestep_sampling = TimestepSampling::kLogitNormal});
+  EXPECT_NEAR(normal[0], 0.136, 0.01);
+  EXPECT_NEAR(normal[1], 0.364, 0.02);
+  EXPECT_NEAR(normal[3], 0.136, 0.01);
+  const auto noisy = histogram(
+      {.timestep_sampling = TimestepSampling::kLogitNormal, .logit_mean = 2, .logit_std = 0.5});
+  EXPECT_GT(noisy[3], 0.9);
+}
+
+TEST(TimestepTest, BucketsShareTheTimestepsOut) {
+  const DiffusionSchedule schedule(DiffusionRecipe{.train_timesteps = 10});
+  std::set<int64_t> seen;
+  for (uint64_t i = 0; i < 100; ++i) seen.insert(schedule.draw_timestep_in({.sample = i}, 1, 3));
+  EXPECT_EQ(seen, (std::set<int64_t>{3, 4, 5}));
+}
+
 TEST(DiffusionScheduleTest, MinSnrCapsTheWeightOfCleanTimesteps) {
   DiffusionRecipe recipe{.min_snr_gamma = 5};
   const DiffusionSchedule epsilon(recipe);
@@ -56,32 +166,33 @@ TEST(DiffusionScheduleTest, MinSnrCapsTheWeightOfCleanTimesteps) {
 // Golden values: diffusers 0.42 DDIMScheduler(steps_offset=1, set_alpha_to_one=False,
 // clip_sample=False).step() on x = 0.3, output = -0.7.
 TEST(DdimTest, StepsAreThoseOfDiffusers) {
-  const auto e = plan_ddim(DiffusionSchedule(DiffusionRecipe{}), Prediction::kEpsilon, 25);
-  EXPECT_EQ(e[0].timestep, 961);
+  const auto e = plan_sampler(DiffusionSchedule(DiffusionRecipe{}), 25);
+  EXPECT_EQ(e[0].condition, 961);
   EXPECT_NEAR(e[0].x_factor * 0.3 + e[0].output_factor * -0.7, 0.548606114, 1e-5);
-  EXPECT_EQ(e[1].timestep, 921);
+  EXPECT_EQ(e[1].condition, 921);
   EXPECT_NEAR(e[1].x_factor * 0.3 + e[1].output_factor * -0.7, 0.532289647, 1e-5);
-  EXPECT_EQ(e[12].timestep, 481);
+  EXPECT_EQ(e[12].condition, 481);
   EXPECT_NEAR(e[12].x_factor * 0.3 + e[12].output_factor * -0.7, 0.406420254, 1e-5);
-  EXPECT_EQ(e[24].timestep, 1);
+  EXPECT_EQ(e[24].condition, 1);
   EXPECT_NEAR(e[24].x_factor * 0.3 + e[24].output_factor * -0.7, 0.308627531, 1e-5);
-  const auto v = plan_ddim(DiffusionSchedule(DiffusionRecipe{}), Prediction::kVelocity, 25);
-  EXPECT_EQ(v[0].timestep, 961);
+  const auto v =
+      plan_sampler(DiffusionSchedule(DiffusionRecipe{.prediction = Prediction::kVelocity}), 25);
+  EXPECT_EQ(v[0].condition, 961);
   EXPECT_NEAR(v[0].x_factor * 0.3 + v[0].output_factor * -0.7, 0.314802639, 1e-5);
-  EXPECT_EQ(v[1].timestep, 921);
+  EXPECT_EQ(v[1].condition, 921);
   EXPECT_NEAR(v[1].x_factor * 0.3 + v[1].output_factor * -0.7, 0.31725818, 1e-5);
-  EXPECT_EQ(v[12].timestep, 481);
+  EXPECT_EQ(v[12].condition, 481);
   EXPECT_NEAR(v[12].x_factor * 0.3 + v[12].output_factor * -0.7, 0.342744816, 1e-5);
-  EXPECT_EQ(v[24].timestep, 1);
+  EXPECT_EQ(v[24].condition, 1);
   EXPECT_NEAR(v[24].x_factor * 0.3 + v[24].output_factor * -0.7, 0.308469928, 1e-5);
 }
 
 TEST(DdimTest, PlansEveryStepCount) {
   const DiffusionSchedule schedule(DiffusionRecipe{.train_timesteps = 7});
   for (int64_t count = 1; count <= 7; ++count) {
-    const auto steps = plan_ddim(schedule, Prediction::kEpsilon, count);
+    const auto steps = plan_sampler(schedule, count);
     ASSERT_EQ(steps.size(), static_cast<size_t>(count));
-    for (const DdimStep& step : steps) EXPECT_TRUE(step.timestep >= 0 && step.timestep < 7);
+    for (const SamplerStep& step : steps) EXPECT_TRUE(step.condition >= 0 && step.condition < 7);
   }
 }
 
@@ -113,6 +224,18 @@ TEST(LearningRateTest, SchedulesAreThoseOfDiffusers) {
   EXPECT_NEAR(learning_rate_at(stage, 5), 0.99039264, 1e-8);
   EXPECT_NEAR(learning_rate_at(stage, 12), 0.5, 1e-8);
   EXPECT_NEAR(learning_rate_at(stage, 19), 0.0096073598, 1e-8);
+}
+
+TEST(LearningRateTest, PolynomialAndFloors) {
+  StageRecipe stage{.steps = 20, .learning_rate = 1, .warmup_steps = 4};
+  stage.schedule = LearningRateShape::kPolynomial;
+  stage.power = 3;
+  stage.final_learning_rate = 0.1;
+  EXPECT_NEAR(learning_rate_at(stage, 4), 1, 1e-12);
+  EXPECT_NEAR(learning_rate_at(stage, 12), 0.1 + 0.9 / 8, 1e-12);
+  EXPECT_NEAR(learning_rate_at(stage, 20), 0.1, 1e-12);
+  stage.schedule = LearningRateShape::kCosine;
+  EXPECT_NEAR(learning_rate_at(stage, 12), 0.55, 1e-12);
 }
 
 }  // namespace

@@ -1,11 +1,9 @@
 #include "loop/evaluation.h"
 
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -89,17 +87,26 @@ Result<std::vector<images::Picture>> sample_all(RunContext& context, int64_t res
   return out;
 }
 
-Status write_png(const std::vector<images::Picture>& pictures, int64_t columns,
-                 const std::string& path) {
+images::Picture grid_of(const std::vector<images::Picture>& pictures, int64_t columns) {
   if (columns == 0)
     columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(pictures.size()))));
-  YARD_ASSIGN(const auto png,
-              images::encode_png(images::grid(pictures, static_cast<int>(columns), kGridGap)));
+  return images::grid(pictures, static_cast<int>(columns), kGridGap);
+}
+
+Status write_png(const std::string& path, std::string_view png) {
   YARD_TRY(make_directories(std::filesystem::path(path).parent_path()));
-  return write_file_atomic(path, {reinterpret_cast<const char*>(png.data()), png.size()});
+  return write_file_atomic(path, png);
 }
 
 }  // namespace
+
+HeldOutLoss::HeldOutLoss(RunContext& context, const StageRecipe& stage)
+    : context_(context),
+      stage_(stage),
+      bucket_count_(
+          stage.train == Train::kAutoencoder
+              ? 1
+              : std::min(context.recipe.evaluation.buckets, context.schedule.timestep_count())) {}
 
 Status HeldOutLoss::load() {
   const int64_t count = context_.recipe.evaluation.samples;
@@ -110,8 +117,8 @@ Status HeldOutLoss::load() {
   // parameters: one without samples of its own looks at the first again, and does not count it.
   own_count_ = count * (rank + 1) / ranks - count * rank / ranks;
   longest_share_ = (count + ranks - 1) / ranks;
-  const int64_t begin = own_count_ == 0 ? 0 : count * rank / ranks;
-  const int64_t end = begin + std::max<int64_t>(own_count_, 1);
+  first_ = own_count_ == 0 ? 0 : count * rank / ranks;
+  const int64_t begin = first_, end = begin + std::max<int64_t>(own_count_, 1);
   YARD_ASSIGN(auto loader, context_.samples->one_by_one(stage_.resolution, 0));
   YARD_ASSIGN(const loader::Batch batch, loader->held_out(begin, end - begin));
   share_.ids = batch.sample_ids;
@@ -121,48 +128,68 @@ Status HeldOutLoss::load() {
   return Ok{};
 }
 
-double HeldOutLoss::sum() const {
-  c10::NoGradGuard no_grad;
+at::Tensor HeldOutLoss::losses(int64_t begin, int64_t count, int64_t look) const {
   const Networks& networks = *context_.networks;
-  const Draws draws{.seed = context_.recipe.seed,
-                    .noise = tensor::Purpose::kEvaluationNoise,
-                    .timestep = tensor::Purpose::kEvaluationTimestep};
-  double sum = 0;
-  for (int64_t at = 0; at < longest_share_; at += stage_.micro_batch) {
-    const bool own = at < own_count_;
-    const int64_t begin = own ? at : 0;
-    const int64_t count = own ? std::min(stage_.micro_batch, own_count_ - begin) : 1;
-    const at::Tensor pictures = share_.pictures.narrow(0, begin, count);
-    const auto ids =
-        std::span(share_.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-    at::Tensor loss;
-    if (stage_.train == Train::kAutoencoder) {
-      loss = autoencoder_loss(*networks.autoencoder(), stage_, pictures, ids, nullptr,
-                              context_.bf16());
-    } else {
-      tensor::Autocast autocast(pictures.device().type(), context_.bf16());
-      const at::Tensor context =
-          networks.text_encoder()->forward(share_.tokens.narrow(0, begin, count)).last_hidden_state;
-      loss =
-          denoiser_loss(*networks.unet(), context_.schedule, context_.recipe.diffusion.prediction,
-                        encode_latents(*networks.autoencoder(), pictures, networks.scaling_factor(),
-                                       context_.bf16()),
-                        context, ids, draws, context_.bf16());
-    }
-    if (own) sum += loss.item<double>() * static_cast<double>(count);
-  }
-  return sum;
+  const at::Tensor pictures = share_.pictures.narrow(0, begin, count);
+  const auto ids =
+      std::span(share_.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  if (stage_.train == Train::kAutoencoder)
+    return autoencoder_loss(*networks.autoencoder(), stage_, pictures, ids, nullptr,
+                            context_.bf16())
+        .expand({count});
+  tensor::Autocast autocast(pictures.device().type(), context_.bf16());
+  const at::Tensor context =
+      networks.text_encoder()->forward(share_.tokens.narrow(0, begin, count)).last_hidden_state;
+  const at::Tensor latents =
+      encode_latents(*networks.autoencoder(), pictures, networks.scaling_factor(), context_.bf16());
+  return denoiser_losses(*networks.unet(), context_.schedule, latents, context, ids,
+                         {.seed = context_.recipe.seed,
+                          .step = static_cast<uint64_t>(look),
+                          .noise = tensor::Purpose::kEvaluationNoise,
+                          .timestep = tensor::Purpose::kEvaluationTimestep,
+                          .bucket_count = bucket_count_,
+                          .first_bucket = first_ + begin + look},
+                         context_.bf16());
 }
 
-Result<double> HeldOutLoss::measure() {
+std::vector<double> HeldOutLoss::sums() const {
+  c10::NoGradGuard no_grad;
+  std::vector<double> sums(static_cast<size_t>(2 * bucket_count_));
+  const int64_t looks = stage_.train == Train::kAutoencoder ? 1 : context_.recipe.evaluation.looks;
+  for (int64_t look = 0; look < looks; ++look) {
+    for (int64_t at = 0; at < longest_share_; at += stage_.micro_batch) {
+      const bool own = at < own_count_;
+      const int64_t begin = own ? at : 0;
+      const int64_t count = own ? std::min(stage_.micro_batch, own_count_ - begin) : 1;
+      const at::Tensor found = losses(begin, count, look).contiguous();
+      for (int64_t i = 0; own && i < count; ++i) {
+        const int64_t bucket = (first_ + begin + look + i) % bucket_count_;
+        sums[static_cast<size_t>(bucket)] += found[i].item<double>();
+        sums[static_cast<size_t>(bucket_count_ + bucket)] += 1;
+      }
+    }
+  }
+  return sums;
+}
+
+Result<HeldOutReport> HeldOutLoss::measure() {
   const Status loading = loaded_ ? Status(Ok{}) : load();
   YARD_TRY(agree(context_.group, loading, "reading held-out samples"));
-  std::array<double, 2> totals = {sum(), static_cast<double>(own_count_)};
+  std::vector<double> totals = sums();
   YARD_TRY(context_.group
                .all_reduce(std::as_writable_bytes(std::span(totals)), collective::DType::kF64,
                            collective::ReduceOp::kSum)
                ->wait());
-  return totals[0] / totals[1];
+  HeldOutReport report;
+  double sum = 0, count = 0;
+  for (size_t b = 0; b < totals.size() / 2; ++b) {
+    const double in_bucket = totals[totals.size() / 2 + b];
+    sum += totals[b];
+    count += in_bucket;
+    if (stage_.train == Train::kDenoiser) report.bucket_losses.push_back(totals[b] / in_bucket);
+  }
+  report.loss = sum / count;
+  return report;
 }
 
 Status write_sample_grid(RunContext& context, const StageRecipe& stage, int64_t global_step) {
@@ -170,7 +197,11 @@ Status write_sample_grid(RunContext& context, const StageRecipe& stage, int64_t 
   if (!context.is_first_rank()) return Ok{};
   const std::string path =
       fmt::format("{}/samples/step-{:08}.png", context.options.output_dir, global_step);
-  if (Status written = write_png(pictures, context.recipe.sampling.columns, path); !written) {
+  const images::Picture grid = grid_of(pictures, context.recipe.sampling.columns);
+  YARD_ASSIGN(const auto encoded, images::encode_png(grid));
+  const std::string_view png(reinterpret_cast<const char*>(encoded.data()), encoded.size());
+  context.metrics.image("samples/" + stage.name, global_step, grid.width, grid.height, png);
+  if (Status written = write_png(path, png); !written) {
     log_error("ALARM: sample grid: {}", written.error().message);
     return Ok{};
   }

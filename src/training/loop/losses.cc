@@ -54,51 +54,69 @@ namespace {
 
 // Per sample factors, each as [B, 1, 1, 1].
 struct NoiseLevels {
-  at::Tensor timesteps;  // [B] i64
-  at::Tensor signal, noise, weight;
+  at::Tensor conditions;  // [B] f32
+  at::Tensor signal, noise, target_clean, target_gauss;
+  at::Tensor weights;  // [B]
 };
 
+int64_t timestep_of(const DiffusionSchedule& schedule, const Draws& draws, uint64_t id, size_t i) {
+  const tensor::Draw draw{
+      .seed = draws.seed, .purpose = draws.timestep, .step = draws.step, .sample = id};
+  if (draws.bucket_count == 0) return schedule.draw_timestep(draw);
+  return schedule.draw_timestep_in(
+      draw, (draws.first_bucket + static_cast<int64_t>(i)) % draws.bucket_count,
+      draws.bucket_count);
+}
+
 NoiseLevels draw_levels(const DiffusionSchedule& schedule, std::span<const uint64_t> ids,
-                        const Draws& draws) {
+                        const Draws& draws, at::Device device) {
+  std::vector<NoiseLevel> levels;
+  for (size_t i = 0; i < ids.size(); ++i)
+    levels.push_back(schedule.level(timestep_of(schedule, draws, ids[i], i)));
   const auto count = static_cast<int64_t>(ids.size());
-  std::vector<int64_t> timesteps;
-  std::vector<float> signal, noise, weight;
-  for (const uint64_t id : ids) {
-    const int64_t t = tensor::draw_below(
-        {.seed = draws.seed, .purpose = draws.timestep, .step = draws.step, .sample = id},
-        schedule.timestep_count());
-    timesteps.push_back(t);
-    signal.push_back(static_cast<float>(schedule.signal(t)));
-    noise.push_back(static_cast<float>(schedule.noise(t)));
-    weight.push_back(static_cast<float>(schedule.loss_weight(t)));
-  }
-  const std::vector<int64_t> shape = {count, 1, 1, 1};
-  return {tensor::copy_of(std::span<const int64_t>(timesteps), {count}),
-          tensor::copy_of(std::span<const float>(signal), shape),
-          tensor::copy_of(std::span<const float>(noise), shape),
-          tensor::copy_of(std::span<const float>(weight), shape)};
+  const auto column = [&](double NoiseLevel::*field, at::IntArrayRef shape) {
+    std::vector<float> values;
+    for (const NoiseLevel& level : levels) values.push_back(static_cast<float>(level.*field));
+    return tensor::copy_of(std::span<const float>(values), shape).to(device);
+  };
+  const std::vector<int64_t> wide = {count, 1, 1, 1}, flat = {count};
+  return {.conditions = column(&NoiseLevel::condition, flat),
+          .signal = column(&NoiseLevel::signal, wide),
+          .noise = column(&NoiseLevel::noise, wide),
+          .target_clean = column(&NoiseLevel::target_clean, wide),
+          .target_gauss = column(&NoiseLevel::target_gauss, wide),
+          .weights = column(&NoiseLevel::weight, flat)};
+}
+
+// In training a constant per sample and channel comes on top, so that pictures may become bright
+// or dark as a whole (Guttenberg 2023, "Diffusion with offset noise").
+at::Tensor draw_noise(const DiffusionSchedule& schedule, const at::Tensor& latents,
+                      std::span<const uint64_t> ids, const Draws& draws) {
+  at::Tensor gauss = noise_like(latents, ids, draws.seed, draws.noise, draws.step);
+  const double offset = schedule.recipe().noise_offset;
+  if (offset == 0 || draws.bucket_count > 0) return gauss;
+  const at::Tensor channels = latents.slice(2, 0, 1).slice(3, 0, 1);
+  return gauss + noise_like(channels, ids, draws.seed, Purpose::kNoiseOffset, draws.step) * offset;
 }
 
 }  // namespace
 
-at::Tensor denoiser_loss(const models::UNet2DConditionModel& unet,
-                         const DiffusionSchedule& schedule, Prediction prediction,
-                         const at::Tensor& latents, const at::Tensor& context,
-                         std::span<const uint64_t> ids, const Draws& draws, bool bf16) {
-  const NoiseLevels levels = draw_levels(schedule, ids, draws);
+at::Tensor denoiser_losses(const models::UNet2DConditionModel& unet,
+                           const DiffusionSchedule& schedule, const at::Tensor& latents,
+                           const at::Tensor& context, std::span<const uint64_t> ids,
+                           const Draws& draws, bool bf16) {
   const at::Device device = latents.device();
-  const at::Tensor signal = levels.signal.to(device), noise = levels.noise.to(device);
-  const at::Tensor gauss = noise_like(latents, ids, draws.seed, draws.noise, draws.step);
-  const at::Tensor noisy = signal * latents + noise * gauss;
-  const at::Tensor target =
-      prediction == Prediction::kEpsilon ? gauss : signal * gauss - noise * latents;
+  const NoiseLevels levels = draw_levels(schedule, ids, draws, device);
+  const at::Tensor gauss = draw_noise(schedule, latents, ids, draws);
+  const at::Tensor noisy = levels.signal * latents + levels.noise * gauss;
+  const at::Tensor target = levels.target_gauss * gauss + levels.target_clean * latents;
   at::Tensor output;
   {
     tensor::Autocast autocast(device.type(), bf16);
-    output = unet.forward(noisy, levels.timesteps.to(device), context).to(at::kFloat);
+    output = unet.forward(noisy, levels.conditions, context).to(at::kFloat);
   }
   const at::Tensor difference = output - target;
-  return (difference * difference * levels.weight.to(device)).mean();
+  return (difference * difference).mean({1, 2, 3}) * levels.weights;
 }
 
 }  // namespace yard::loop

@@ -19,6 +19,10 @@ struct Draws {
   uint64_t step = 0;
   tensor::Purpose noise = tensor::Purpose::kNoise;
   tensor::Purpose timestep = tensor::Purpose::kTimestep;
+  // > 0: timesteps are drawn in equal parts, the `first_bucket`-th for the first sample, the next
+  // one for the next, and so on; without noise offset: how evaluation looks at a model.
+  int64_t bucket_count = 0;
+  int64_t first_bucket = 0;
 };
 
 // N(0, 1) of `like`'s shape, [B, ...], row i drawn for ids[i].
@@ -32,11 +36,11 @@ at::Tensor autoencoder_loss(const models::AutoencoderKL& autoencoder, const Stag
                             const at::Tensor& pictures, std::span<const uint64_t> ids,
                             const Draws* draws, bool bf16);
 
-// latents [B, C, h, w] (scaled), context [B, L, D] -> scalar: squared error of the prediction, mean
-// over values, weighted, mean over samples.
-at::Tensor denoiser_loss(const models::UNet2DConditionModel& unet,
-                         const DiffusionSchedule& schedule, Prediction prediction,
-                         const at::Tensor& latents, const at::Tensor& context,
-                         std::span<const uint64_t> ids, const Draws& draws, bool bf16);
+// latents [B, C, h, w] (scaled), context [B, L, D] -> [B]: squared error of the prediction, mean
+// over a sample's values, weighted.
+at::Tensor denoiser_losses(const models::UNet2DConditionModel& unet,
+                           const DiffusionSchedule& schedule, const at::Tensor& latents,
+                           const at::Tensor& context, std::span<const uint64_t> ids,
+                           const Draws& draws, bool bf16);
 
 }  // namespace yard::loop

@@ -1,7 +1,9 @@
 #include "loop/networks.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
+#include <map>
 #include <utility>
 
 #include "base/file.h"
@@ -53,13 +55,18 @@ void fill_block_types(Json& config, size_t block_count) {
     config["up_block_types"] = std::vector<std::string>(block_count, "UpDecoderBlock2D");
 }
 
-Json model_index() {
+std::string_view scheduler_class(const DiffusionRecipe& diffusion) {
+  return diffusion.prediction == Prediction::kFlow ? "DPMSolverMultistepScheduler"
+                                                   : "DDIMScheduler";
+}
+
+Json model_index(const DiffusionRecipe& diffusion) {
   return {{"_class_name", "StableDiffusionPipeline"},
           {"feature_extractor", {nullptr, nullptr}},
           {"image_encoder", {nullptr, nullptr}},
           {"requires_safety_checker", false},
           {"safety_checker", {nullptr, nullptr}},
-          {"scheduler", {"diffusers", "DDIMScheduler"}},
+          {"scheduler", {"diffusers", scheduler_class(diffusion)}},
           {"text_encoder", {"transformers", "CLIPTextModel"}},
           {"tokenizer", {"transformers", "CLIPTokenizer"}},
           {"unet", {"diffusers", "UNet2DConditionModel"}},
@@ -78,18 +85,41 @@ std::string_view name_of(BetaSchedule schedule) {
   YARD_UNREACHABLE();
 }
 
+std::string_view name_of(Prediction prediction) {
+  switch (prediction) {
+    case Prediction::kEpsilon:
+      return "epsilon";
+    case Prediction::kVelocity:
+      return "v_prediction";
+    case Prediction::kSample:
+      return "sample";
+    case Prediction::kFlow:
+      return "flow_prediction";
+  }
+  YARD_UNREACHABLE();
+}
+
 // The sampler of loop/diffusion.h in diffusers' words.
 Json scheduler_config(const DiffusionRecipe& d) {
-  return {{"_class_name", "DDIMScheduler"},
+  if (d.prediction == Prediction::kFlow)
+    return {{"_class_name", scheduler_class(d)},
+            {"num_train_timesteps", d.train_timesteps},
+            {"prediction_type", name_of(d.prediction)},
+            {"use_flow_sigmas", true},
+            {"flow_shift", d.flow_shift},
+            {"algorithm_type", "dpmsolver++"},
+            {"solver_order", 1}};
+  return {{"_class_name", scheduler_class(d)},
           {"num_train_timesteps", d.train_timesteps},
           {"beta_schedule", name_of(d.beta_schedule)},
           {"beta_start", d.beta_start},
           {"beta_end", d.beta_end},
-          {"prediction_type", d.prediction == Prediction::kEpsilon ? "epsilon" : "v_prediction"},
+          {"prediction_type", name_of(d.prediction)},
           {"clip_sample", false},
           {"set_alpha_to_one", false},
+          {"rescale_betas_zero_snr", d.zero_terminal_snr},
           {"steps_offset", 1},
-          {"timestep_spacing", "leading"}};
+          {"timestep_spacing", d.zero_terminal_snr ? "trailing" : "leading"}};
 }
 
 Status write_json(const std::string& path, const Json& json) {
@@ -187,7 +217,8 @@ ModelFactors Networks::factors() const {
   return factors;
 }
 
-std::vector<NamedTensor> Networks::begin_training(Train train) {
+Result<std::vector<NamedTensor>> Networks::begin_training(Train train,
+                                                          const std::vector<std::string>& freeze) {
   models::set_requires_grad(parameters(), false);
   std::vector<NamedTensor> trained;
   if (train == Train::kAutoencoder) {
@@ -197,6 +228,18 @@ std::vector<NamedTensor> Networks::begin_training(Train train) {
       append(trained, "text_encoder.", text_encoder_->parameters());
     append(trained, "unet.", unet_->parameters());
   }
+  for (const std::string& pattern : freeze) {
+    const size_t removed = std::erase_if(trained, [&](const NamedTensor& p) {
+      return fnmatch(pattern.c_str(), p.name.c_str(), 0) == 0;
+    });
+    if (removed == 0)
+      return Error{Code::kInvalidArgument,
+                   fmt::format("freeze: no parameter that is trained matches '{}'; names are as "
+                               "'{}'",
+                               pattern, trained.empty() ? "unet.conv_in.weight" : trained[0].name)};
+  }
+  if (trained.empty())
+    return Error{Code::kInvalidArgument, "freeze: every parameter is frozen, nothing to train"};
   models::set_requires_grad(trained, true);
   return trained;
 }
@@ -209,29 +252,45 @@ std::vector<NamedTensor> Networks::parameters() const {
   return all;
 }
 
-Status Networks::save_autoencoder(const std::string& dir, int64_t sample_side) const {
+namespace {
+
+// The parameters of one part with the values that take their place.
+std::vector<NamedTensor> with_values(const std::string& prefix, std::vector<NamedTensor> parameters,
+                                     const std::vector<NamedTensor>& instead) {
+  std::map<std::string_view, const at::Tensor*> by_name;
+  for (const NamedTensor& value : instead) by_name.emplace(value.name, &value.tensor);
+  for (NamedTensor& p : parameters)
+    if (const auto it = by_name.find(prefix + p.name); it != by_name.end()) p.tensor = *it->second;
+  return parameters;
+}
+
+}  // namespace
+
+Status Networks::save_autoencoder(const std::string& dir, int64_t sample_side,
+                                  const std::vector<NamedTensor>& instead) const {
   Json config = autoencoder_config_;
   config["scaling_factor"] = scaling_factor_;
   config["sample_size"] = sample_side;
   return models::save_model(dir, models::ModelKind::kAutoencoder, std::move(config),
-                            autoencoder_->parameters());
+                            with_values("autoencoder.", autoencoder_->parameters(), instead));
 }
 
-Status Networks::save_pipeline(const std::string& dir, const Recipe& recipe,
-                               int64_t sample_side) const {
-  YARD_TRY(save_autoencoder(dir + "/vae", sample_side));
+Status Networks::save_pipeline(const std::string& dir, const Recipe& recipe, int64_t sample_side,
+                               const std::vector<NamedTensor>& instead) const {
+  YARD_TRY(save_autoencoder(dir + "/vae", sample_side, instead));
   Json unet_config = unet_config_;
   unet_config["sample_size"] = sample_side / autoencoder_->config().downscale();
   YARD_TRY(models::save_model(dir + "/unet", models::ModelKind::kUNet, std::move(unet_config),
-                              unet_->parameters()));
+                              with_values("unet.", unet_->parameters(), instead)));
   YARD_TRY(models::save_model(dir + "/text_encoder", models::ModelKind::kClipText,
-                              text_encoder_config_, text_encoder_->parameters()));
+                              text_encoder_config_,
+                              with_values("text_encoder.", text_encoder_->parameters(), instead)));
   YARD_TRY(copy_tokenizer(recipe.model.tokenizer, dir + "/tokenizer",
                           text_encoder_->config().max_position_embeddings));
   YARD_TRY(make_directories(dir + "/scheduler"));
   YARD_TRY(
       write_json(dir + "/scheduler/scheduler_config.json", scheduler_config(recipe.diffusion)));
-  return write_json(dir + "/model_index.json", model_index());
+  return write_json(dir + "/model_index.json", model_index(recipe.diffusion));
 }
 
 }  // namespace yard::loop

@@ -31,16 +31,22 @@ class Networks {
   void set_scaling_factor(double factor) { scaling_factor_ = factor; }
 
   // The parameters that stages of that kind train, in order of use, named "unet.conv_in.weight";
-  // they alone require grad afterwards.
-  std::vector<models::NamedTensor> begin_training(Train train);
+  // they alone require grad afterwards. Without those whose names match one of `freeze` ('*' and
+  // '?' as in a shell, a dot is a letter as any other). kInvalidArgument: a pattern that matches
+  // nothing, or nothing is left.
+  Result<std::vector<models::NamedTensor>> begin_training(Train train,
+                                                          const std::vector<std::string>& freeze);
   // Every parameter, named likewise.
   std::vector<models::NamedTensor> parameters() const;
 
   // Writes `dir` as StableDiffusionPipeline.from_pretrained wants it; tokenizer files are copied.
-  // `sample_side`: pixels, the side that pictures are made at.
-  Status save_pipeline(const std::string& dir, const Recipe& recipe, int64_t sample_side) const;
+  // `sample_side`: pixels, the side that pictures are made at. `instead`: values of parameters, by
+  // their names, that are saved in place of what the models hold.
+  Status save_pipeline(const std::string& dir, const Recipe& recipe, int64_t sample_side,
+                       const std::vector<models::NamedTensor>& instead = {}) const;
   // The autoencoder alone, for runs that train nothing else.
-  Status save_autoencoder(const std::string& dir, int64_t sample_side) const;
+  Status save_autoencoder(const std::string& dir, int64_t sample_side,
+                          const std::vector<models::NamedTensor>& instead = {}) const;
 
  private:
   Networks() = default;

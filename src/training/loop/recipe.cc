@@ -1,30 +1,20 @@
 #include "loop/recipe.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "base/file.h"
 #include "loop/recipe_fields_internal.h"
 #include "loop/recipe_parallel_internal.h"
+#include "loop/recipe_sections_internal.h"
 #include "loop/yaml_document.h"
 
 namespace yard::loop {
 namespace {
 
-constexpr int64_t kCountMax = int64_t{1} << 40;
 constexpr int64_t kResolutionMax = 8192;
-
-const Json kAbsent;
-
-const Json& child(const Json& map, std::string_view key) {
-  if (!map.is_object()) return kAbsent;
-  const auto it = map.find(key);
-  return it == map.end() ? kAbsent : *it;
-}
 
 Status read_synthetic(const YamlDocument& document, const Json& map, DataRecipe& data) {
   data.synthetic.emplace();
@@ -94,11 +84,26 @@ Status read_model(const YamlDocument& document, ModelRecipe& model) {
   return fields.status();
 }
 
-Status read_stage(const YamlDocument& document, size_t index, bool random_flip,
+// "auto" or a number.
+void read_micro_batch(Fields& fields, StageRecipe& stage) {
+  const Json* value = fields.find("micro_batch");
+  if (value != nullptr && *value == "auto") {
+    stage.micro_batch = StageRecipe::kAutoMicroBatch;
+    return;
+  }
+  fields.read("micro_batch", stage.micro_batch)
+      .in_range<int64_t>("micro_batch", stage.micro_batch, 0, 1 << 24);
+}
+
+Status read_stage(const YamlDocument& document, size_t index, const Recipe& recipe,
                   StageRecipe& stage) {
   const std::string path = fmt::format("stages.{}", index);
   Fields fields(document, document.root["stages"][index], path);
-  stage.random_flip = random_flip;
+  stage.random_flip = recipe.data.random_flip;
+  stage.ema = recipe.ema;
+  if (const Json* ema = fields.find("ema"))
+    YARD_TRY(read_ema(document, *ema, path + ".ema", stage.ema));
+  read_micro_batch(fields, stage);
   fields.require("name", stage.name)
       .require_enum("train", stage.train,
                     {{"autoencoder", Train::kAutoencoder}, {"denoiser", Train::kDenoiser}})
@@ -108,8 +113,6 @@ Status read_stage(const YamlDocument& document, size_t index, bool random_flip,
       .in_range<int64_t>("steps", stage.steps, 1, kCountMax)
       .require("batch", stage.batch)
       .in_range<int64_t>("batch", stage.batch, 1, 1 << 24)
-      .read("micro_batch", stage.micro_batch)
-      .in_range<int64_t>("micro_batch", stage.micro_batch, 0, 1 << 24)
       .require("learning_rate", stage.learning_rate)
       .in_range("learning_rate", stage.learning_rate, 0.0, 1e3)
       .read("warmup_steps", stage.warmup_steps)
@@ -117,7 +120,13 @@ Status read_stage(const YamlDocument& document, size_t index, bool random_flip,
       .read_enum("schedule", stage.schedule,
                  {{"constant", LearningRateShape::kConstant},
                   {"linear", LearningRateShape::kLinear},
-                  {"cosine", LearningRateShape::kCosine}})
+                  {"cosine", LearningRateShape::kCosine},
+                  {"polynomial", LearningRateShape::kPolynomial}})
+      .read("final_learning_rate", stage.final_learning_rate)
+      .in_range("final_learning_rate", stage.final_learning_rate, 0.0, stage.learning_rate)
+      .read("power", stage.power)
+      .in_range("power", stage.power, 1e-3, 100.0)
+      .read("freeze", stage.freeze)
       .read("random_flip", stage.random_flip)
       .read("cache_latents", stage.cache_latents)
       .read_enum("reconstruction", stage.reconstruction,
@@ -128,6 +137,11 @@ Status read_stage(const YamlDocument& document, size_t index, bool random_flip,
       !stage.name.empty() && std::all_of(stage.name.begin(), stage.name.end(), [](unsigned char c) {
         return std::isalnum(c) || c == '-' || c == '_';
       });
+  if (stage.schedule != LearningRateShape::kPolynomial && fields.find("power") != nullptr)
+    fields.fail(path + ".power", path + ": 'power' is for schedule: polynomial");
+  if (stage.schedule == LearningRateShape::kConstant && stage.final_learning_rate > 0)
+    fields.fail(path + ".final_learning_rate",
+                path + ": a constant schedule has no 'final_learning_rate'");
   if (!word) fields.fail(path + ".name", path + ": 'name' takes letters, digits, '-' and '_'");
   return fields.status();
 }
@@ -139,7 +153,7 @@ Status read_stages(const YamlDocument& document, Recipe& recipe) {
                                                      document.where("stages"))};
   std::set<std::string> names;
   for (size_t i = 0; i < list.size(); ++i) {
-    YARD_TRY(read_stage(document, i, recipe.data.random_flip, recipe.stages.emplace_back()));
+    YARD_TRY(read_stage(document, i, recipe, recipe.stages.emplace_back()));
     if (names.insert(recipe.stages.back().name).second) continue;
     return Error{
         Code::kInvalidArgument,
@@ -147,86 +161,6 @@ Status read_stages(const YamlDocument& document, Recipe& recipe) {
                     document.where(fmt::format("stages.{}.name", i)), recipe.stages.back().name)};
   }
   return Ok{};
-}
-
-Status read_optimizer(const YamlDocument& document, Recipe& recipe) {
-  OptimizerRecipe& out = recipe.optimizer;
-  Fields optimizer(document, child(document.root, "optimizer"), "optimizer");
-  optimizer.read("beta1", out.beta1)
-      .in_range("beta1", out.beta1, 0.0, 0.99999)
-      .read("beta2", out.beta2)
-      .in_range("beta2", out.beta2, 0.0, 0.9999999)
-      .read("eps", out.eps)
-      .in_range("eps", out.eps, 1e-30, 1.0)
-      .read("weight_decay", out.weight_decay)
-      .in_range("weight_decay", out.weight_decay, 0.0, 1e3)
-      .read("clip", out.clip)
-      .in_range("clip", out.clip, 0.0, 1e9);
-  YARD_TRY(optimizer.status());
-  Fields ema(document, child(document.root, "ema"), "ema");
-  ema.read("decay", recipe.ema.decay)
-      .in_range("decay", recipe.ema.decay, 0.0, 0.9999999)
-      .read("start_step", recipe.ema.start_step)
-      .in_range<int64_t>("start_step", recipe.ema.start_step, 0, kCountMax);
-  return ema.status();
-}
-
-Status read_diffusion(const YamlDocument& document, DiffusionRecipe& out) {
-  Fields fields(document, child(document.root, "diffusion"), "diffusion");
-  fields.read("train_timesteps", out.train_timesteps)
-      .in_range<int64_t>("train_timesteps", out.train_timesteps, 2, 1'000'000)
-      .read_enum("beta_schedule", out.beta_schedule,
-                 {{"linear", BetaSchedule::kLinear},
-                  {"scaled_linear", BetaSchedule::kScaledLinear},
-                  {"squaredcos_cap_v2", BetaSchedule::kSquaredCosCap}})
-      .read("beta_start", out.beta_start)
-      .in_range("beta_start", out.beta_start, 0.0, 0.999)
-      .read("beta_end", out.beta_end)
-      .in_range("beta_end", out.beta_end, out.beta_start, 0.999)
-      .read_enum("prediction", out.prediction,
-                 {{"epsilon", Prediction::kEpsilon}, {"v_prediction", Prediction::kVelocity}})
-      .read("caption_dropout", out.caption_dropout)
-      .in_range("caption_dropout", out.caption_dropout, 0.0, 1.0)
-      .read("min_snr_gamma", out.min_snr_gamma)
-      .in_range("min_snr_gamma", out.min_snr_gamma, 0.0, 1e6);
-  return fields.status();
-}
-
-Status read_evaluation(const YamlDocument& document, Recipe& recipe) {
-  EvaluationRecipe& out = recipe.evaluation;
-  out.samples = recipe.data.held_out;
-  Fields fields(document, child(document.root, "evaluation"), "evaluation");
-  fields.read("every_steps", out.every_steps)
-      .in_range<int64_t>("every_steps", out.every_steps, 0, kCountMax)
-      .read("samples", out.samples)
-      .in_range<int64_t>("samples", out.samples, 0, recipe.data.held_out);
-  return fields.status();
-}
-
-Status read_sampling(const YamlDocument& document, const DiffusionRecipe& diffusion,
-                     SamplingRecipe& out) {
-  Fields fields(document, child(document.root, "sampling"), "sampling");
-  fields.read("prompts", out.prompts)
-      .read("steps", out.steps)
-      .in_range<int64_t>("steps", out.steps, 1, diffusion.train_timesteps)
-      .read("guidance", out.guidance)
-      .in_range("guidance", out.guidance, 0.0, 1e3)
-      .read("columns", out.columns)
-      .in_range<int64_t>("columns", out.columns, 0, 1024)
-      .read("every_steps", out.every_steps)
-      .in_range<int64_t>("every_steps", out.every_steps, 0, kCountMax)
-      .read("at_stage_end", out.at_stage_end);
-  if (out.prompts.size() > 1024) fields.fail("sampling.prompts", "more than 1024 prompts");
-  return fields.status();
-}
-
-Status read_checkpoint(const YamlDocument& document, CheckpointRecipe& out) {
-  Fields fields(document, child(document.root, "checkpoint"), "checkpoint");
-  fields.read("every_steps", out.every_steps)
-      .in_range<int64_t>("every_steps", out.every_steps, 0, kCountMax)
-      .read("keep", out.keep)
-      .in_range<int64_t>("keep", out.keep, 1, 1'000'000);
-  return fields.status();
 }
 
 Status read_top(const YamlDocument& document, Recipe& recipe) {
@@ -240,8 +174,8 @@ Status read_top(const YamlDocument& document, Recipe& recipe) {
       .read("threads", recipe.threads)
       .in_range<int64_t>("threads", recipe.threads, 0, 1024);
   for (const std::string_view section :
-       {"run", "data", "model", "stages", "optimizer", "ema", "parallel", "diffusion", "checkpoint",
-        "evaluation", "sampling"})
+       {"run", "data", "model", "stages", "optimizer", "ema", "parallel", "diffusion", "guard",
+        "checkpoint", "evaluation", "sampling"})
     fields.find(section);
   if (recipe.output.empty()) fields.fail("output", "'output' is empty");
   return fields.status();
@@ -317,76 +251,6 @@ class Consistency {
   const Recipe& recipe_;
 };
 
-Json identity_of(const StageRecipe& s) {
-  return {{"name", s.name},
-          {"train", to_string(s.train)},
-          {"resolution", s.resolution},
-          {"steps", s.steps},
-          {"batch", s.batch},
-          {"learning_rate", s.learning_rate},
-          {"warmup_steps", s.warmup_steps},
-          {"schedule", static_cast<int>(s.schedule)},
-          {"random_flip", s.random_flip},
-          {"cache_latents", s.cache_latents},
-          {"reconstruction", static_cast<int>(s.reconstruction)},
-          {"kl_weight", s.kl_weight}};
-}
-
-Json identity_of(const std::optional<ModelPart>& part) {
-  if (!part) return nullptr;
-  return {{"from", part->from}, {"config", part->config}};
-}
-
-Json identity_of(const DataRecipe& data) {
-  if (data.synthetic)
-    return {
-        {"synthetic", {{"samples", data.synthetic->samples}, {"tokens", data.synthetic->tokens}}}};
-  return {{"image", data.image},
-          {"caption", data.caption},
-          {"held_out", data.held_out},
-          {"skip_bad_samples", data.skip_bad_samples},
-          {"random_crop", data.random_crop},
-          {"cached", data.cache_bytes > 0}};  // pictures then pass through 8 bits
-}
-
-// "8, 16 or 24": the three multiples of `unit` nearest to `value`.
-std::string near_multiples(int64_t value, int64_t unit) {
-  const int64_t middle = std::max<int64_t>(2, (value + unit / 2) / unit);
-  return fmt::format("{}, {} or {}", (middle - 1) * unit, middle * unit, (middle + 1) * unit);
-}
-
-Status fit_batch(StageRecipe& stage, int rank_count) {
-  if (stage.batch % rank_count != 0)
-    return Error{
-        Code::kInvalidArgument,
-        fmt::format("stage '{}': a batch of {} cannot be shared by {} ranks; {} would fit",
-                    stage.name, stage.batch, rank_count, near_multiples(stage.batch, rank_count))};
-  const int64_t share = stage.batch / rank_count;
-  if (stage.micro_batch == 0) stage.micro_batch = share;
-  if (share % stage.micro_batch == 0) return Ok{};
-  std::vector<int64_t> divisors;
-  for (int64_t d = 1; d <= share; ++d)
-    if (share % d == 0) divisors.push_back(d);
-  return Error{Code::kInvalidArgument,
-               fmt::format("stage '{}': micro_batch {} does not divide the {} samples of a rank "
-                           "(batch {} / {} ranks); these would: {}",
-                           stage.name, stage.micro_batch, share, stage.batch, rank_count,
-                           fmt::join(divisors, ", "))};
-}
-
-Status fit_resolution(const StageRecipe& stage, const ModelFactors& factors) {
-  const bool denoiser = stage.train == Train::kDenoiser;
-  const int64_t unit = factors.autoencoder * (denoiser ? factors.unet : 1);
-  if (stage.resolution % unit == 0) return Ok{};
-  return Error{
-      Code::kInvalidArgument,
-      fmt::format("stage '{}': a resolution of {} is not a multiple of {} (autoencoder {}{}); {} "
-                  "would fit",
-                  stage.name, stage.resolution, unit, factors.autoencoder,
-                  denoiser ? fmt::format(" x unet {}", factors.unet) : "",
-                  near_multiples(stage.resolution, unit))};
-}
-
 }  // namespace
 
 std::string_view to_string(Train train) {
@@ -409,37 +273,16 @@ bool Recipe::last_of_its_kind(size_t stage_index) const {
       [&](const StageRecipe& later) { return later.train == stages[stage_index].train; });
 }
 
-Json Recipe::identity() const {
-  Json out = {{"seed", seed},
-              {"precision", precision == Precision::kBF16 ? "bf16" : "f32"},
-              {"data", identity_of(data)},
-              {"model",
-               {{"autoencoder", identity_of(model.autoencoder)},
-                {"unet", identity_of(model.unet)},
-                {"text_encoder", identity_of(model.text_encoder)},
-                {"text_encoder_frozen", model.text_encoder_frozen}}},
-              {"optimizer",
-               {{"beta1", optimizer.beta1},
-                {"beta2", optimizer.beta2},
-                {"eps", optimizer.eps},
-                {"weight_decay", optimizer.weight_decay},
-                {"clip", optimizer.clip}}},
-              {"ema", {{"decay", ema.decay}, {"start_step", ema.start_step}}},
-              {"diffusion",
-               {{"train_timesteps", diffusion.train_timesteps},
-                {"beta_schedule", static_cast<int>(diffusion.beta_schedule)},
-                {"beta_start", diffusion.beta_start},
-                {"beta_end", diffusion.beta_end},
-                {"prediction", static_cast<int>(diffusion.prediction)},
-                {"caption_dropout", diffusion.caption_dropout},
-                {"min_snr_gamma", diffusion.min_snr_gamma}}},
-              {"stages", Json::array()}};
-  // How the model is shared out may change from one start to the next, what is computed may not.
-  if (parallel.bf16_parameters)
-    out["parallel"] = {{"parameters", "bf16"},
-                       {"rounding", parallel.stochastic_rounding ? "stochastic" : "nearest"}};
-  for (const StageRecipe& stage : stages) out["stages"].push_back(identity_of(stage));
-  return out;
+bool Recipe::goes_on_after(size_t stage_index) const {
+  if (stage_index + 1 >= stages.size()) return false;
+  const StageRecipe& stage = stages[stage_index];
+  const StageRecipe& next = stages[stage_index + 1];
+  return stage.train == next.train && stage.freeze == next.freeze;
+}
+
+bool Recipe::has_average() const {
+  return std::any_of(stages.begin(), stages.end(),
+                     [](const StageRecipe& stage) { return stage.ema.decay > 0; });
 }
 
 Result<Recipe> parse_recipe(std::string_view yaml, std::string_view name,
@@ -450,10 +293,12 @@ Result<Recipe> parse_recipe(std::string_view yaml, std::string_view name,
   YARD_TRY(read_top(document, recipe));
   YARD_TRY(read_data(document, recipe.data));
   YARD_TRY(read_model(document, recipe.model));
+  YARD_TRY(read_optimizer(document, recipe.optimizer));
+  YARD_TRY(read_ema(document, child(document.root, "ema"), "ema", recipe.ema));
   YARD_TRY(read_stages(document, recipe));
-  YARD_TRY(read_optimizer(document, recipe));
   YARD_TRY(read_parallel(document, child(document.root, "parallel"), recipe));
   YARD_TRY(read_diffusion(document, recipe.diffusion));
+  YARD_TRY(read_guard(document, recipe.guard));
   YARD_TRY(read_checkpoint(document, recipe.checkpoint));
   YARD_TRY(read_evaluation(document, recipe));
   YARD_TRY(read_sampling(document, recipe.diffusion, recipe.sampling));
@@ -465,14 +310,6 @@ Result<Recipe> load_recipe(const std::string& path, const std::vector<std::strin
   constexpr uint64_t kSizeMax = uint64_t{16} << 20;
   YARD_ASSIGN(const std::string text, read_file(path, kSizeMax));
   return parse_recipe(text, path, overrides);
-}
-
-Status fit_stages(Recipe& recipe, int rank_count, const ModelFactors& factors) {
-  for (StageRecipe& stage : recipe.stages) {
-    YARD_TRY(fit_batch(stage, rank_count));
-    YARD_TRY(fit_resolution(stage, factors));
-  }
-  return Ok{};
 }
 
 }  // namespace yard::loop

@@ -16,10 +16,13 @@ namespace yard::loop {
 
 enum class Precision : uint8_t { kF32, kBF16 };
 enum class Train : uint8_t { kAutoencoder, kDenoiser };
-enum class LearningRateShape : uint8_t { kConstant, kLinear, kCosine };
+enum class LearningRateShape : uint8_t { kConstant, kLinear, kCosine, kPolynomial };
 enum class Reconstruction : uint8_t { kL1, kMse };
 enum class BetaSchedule : uint8_t { kLinear, kScaledLinear, kSquaredCosCap };
-enum class Prediction : uint8_t { kEpsilon, kVelocity };
+// What the model's output is; kFlow: rectified flow, every other one a variance-preserving process.
+enum class Prediction : uint8_t { kEpsilon, kVelocity, kSample, kFlow };
+enum class TimestepSampling : uint8_t { kUniform, kLogitNormal };
+enum class OptimizerKind : uint8_t { kAdamW, kAdamW8bit, kSgd };
 enum class ParallelMode : uint8_t { kDdp, kZero1, kZero2, kZero3, kHybrid };
 
 struct SyntheticData {
@@ -55,16 +58,30 @@ struct ModelRecipe {
   std::string tokenizer;
 };
 
+struct EmaRecipe {
+  double decay = 0.999;
+  int64_t start_step = 0;
+  int64_t update_every = 1;
+  bool warm_up = true;
+};
+
 struct StageRecipe {
+  static constexpr int64_t kAutoMicroBatch = -1;
+
   std::string name;
   Train train = Train::kDenoiser;
   int64_t resolution = 0;
   int64_t steps = 0;
-  int64_t batch = 0;        // samples of an optimiser step, all ranks
-  int64_t micro_batch = 0;  // of one rank at once; 0: batch / ranks
+  int64_t batch = 0;              // samples of an optimiser step, all ranks
+  int64_t micro_batch = 0;        // of one rank at once; 0: batch / ranks; kAutoMicroBatch: probed
+  int64_t asked_micro_batch = 0;  // what micro_batch was before memory had a say
   double learning_rate = 0;
   int64_t warmup_steps = 0;
   LearningRateShape schedule = LearningRateShape::kConstant;
+  double final_learning_rate = 0;  // at the stage's end, of every shape but kConstant
+  double power = 1;                // of kPolynomial
+  EmaRecipe ema;
+  std::vector<std::string> freeze;  // patterns of parameter names
   bool random_flip = false;
   bool cache_latents = false;
   Reconstruction reconstruction = Reconstruction::kL1;
@@ -72,16 +89,14 @@ struct StageRecipe {
 };
 
 struct OptimizerRecipe {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double momentum = 0.9;  // of kSgd, as nesterov
+  bool nesterov = false;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
   double clip = 1.0;
-};
-
-struct EmaRecipe {
-  double decay = 0.999;
-  int64_t start_step = 0;
 };
 
 // docs/parallel.md has the memory and the communication of each mode.
@@ -105,6 +120,25 @@ struct DiffusionRecipe {
   Prediction prediction = Prediction::kEpsilon;
   double caption_dropout = 0.1;
   double min_snr_gamma = 0;
+  double p2_gamma = 0;
+  double p2_k = 1;
+  double noise_offset = 0;
+  bool zero_terminal_snr = false;
+  TimestepSampling timestep_sampling = TimestepSampling::kUniform;
+  double logit_mean = 0;
+  double logit_std = 1;
+  double flow_shift = 1;
+};
+
+// What is done about losses and gradients that go wrong.
+struct GuardRecipe {
+  int64_t skip_steps = 3;         // of a stage, whose loss or gradient is not finite
+  double spike_factor = 0;        // loss over the running mean; 0: spikes are let pass
+  int64_t spike_steps = 1;        // in a row, before the run goes back
+  int64_t spike_warmup = 100;     // steps of a stage before spikes are looked for
+  int64_t rewinds = 3;            // of a stage
+  double slow_rank_factor = 1.3;  // computing time over the median's; 0: not looked for
+  double data_wait_share = 0.05;  // of a step's time, over which it is explained; 0: never
 };
 
 struct CheckpointRecipe {
@@ -115,12 +149,16 @@ struct CheckpointRecipe {
 struct EvaluationRecipe {
   int64_t every_steps = 0;
   int64_t samples = 0;
+  int64_t buckets = 4;
+  int64_t looks = 1;
+  bool keep_best = true;
 };
 
 struct SamplingRecipe {
   std::vector<std::string> prompts;
   int64_t steps = 25;
   double guidance = 5.0;
+  double guidance_rescale = 0;
   int64_t columns = 0;
   int64_t every_steps = 0;
   bool at_stage_end = true;
@@ -140,13 +178,18 @@ struct Recipe {
   EmaRecipe ema;
   ParallelRecipe parallel;
   DiffusionRecipe diffusion;
+  GuardRecipe guard;
   CheckpointRecipe checkpoint;
   EvaluationRecipe evaluation;
   SamplingRecipe sampling;
 
+  // Whether any stage keeps a moving average of weights.
+  bool has_average() const;
   int64_t step_count() const;                       // of all stages
   int64_t steps_before(size_t stage_index) const;   // of the stages before that one
   bool last_of_its_kind(size_t stage_index) const;  // no later stage trains the same part
+  // The same parameters: optimiser state and average go on.
+  bool goes_on_after(size_t stage_index) const;
   // What decides the weights, defaults filled in. Without the keys that may change when a run is
   // resumed: where output goes, when it is saved and looked at, caches, threads, micro-batches.
   Json identity() const;

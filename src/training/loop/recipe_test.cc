@@ -140,6 +140,52 @@ TEST(RecipeTest, HowTheModelIsSharedOutIsReadAndChecked) {
   expect("{rounding: stochastic}", "for bf16 parameters");
 }
 
+TEST(RecipeTest, StagesHaveTheirOwnAverageScheduleAndFrozenParts) {
+  const auto recipe = parsed({"ema={decay: 0.99, start_step: 3}", "stages.low.ema={decay: 0.5}",
+                              "stages.low.freeze=[text_encoder.*]", "stages.low.micro_batch=auto",
+                              "stages.low.schedule=polynomial", "stages.low.power=2",
+                              "stages.low.final_learning_rate=1e-6"});
+  ASSERT_TRUE(recipe) << recipe.error().message;
+  EXPECT_EQ(recipe->stages[0].ema.decay, 0.99);
+  EXPECT_EQ(recipe->stages[1].ema.decay, 0.5);
+  EXPECT_EQ(recipe->stages[1].ema.start_step, 3) << "what a stage leaves out is the run's";
+  EXPECT_EQ(recipe->stages[1].freeze, std::vector<std::string>{"text_encoder.*"});
+  EXPECT_EQ(recipe->stages[1].micro_batch, StageRecipe::kAutoMicroBatch);
+  EXPECT_EQ(recipe->stages[1].power, 2);
+  const auto expect = [](const std::string& change, std::string_view part) {
+    expect_says(refusal(std::string(kRecipe), {change}), part);
+  };
+  expect("stages.low.micro_batch=automatic", "'micro_batch'");
+  expect("stages.low.power=2", "'power' is for schedule: polynomial");
+  expect("stages.vae.final_learning_rate=1e-4", "a constant schedule");
+  expect("stages.low.final_learning_rate=1", "'final_learning_rate' is 1");
+  expect("stages.low.ema={dekay: 0.5}", "did you mean 'decay'?");
+}
+
+TEST(RecipeTest, LossesOptimizersAndGuardsAreReadAndChecked) {
+  const auto recipe =
+      parsed({"diffusion={prediction: v_prediction, zero_terminal_snr: true, p2_gamma: 1}",
+              "optimizer={kind: sgd, momentum: 0.8, nesterov: true}", "guard.spike_factor=3"});
+  ASSERT_TRUE(recipe) << recipe.error().message;
+  EXPECT_EQ(recipe->diffusion.prediction, Prediction::kVelocity);
+  EXPECT_TRUE(recipe->diffusion.zero_terminal_snr);
+  EXPECT_EQ(recipe->optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(recipe->guard.spike_factor, 3);
+  const auto expect = [](const std::string& change, std::string_view part) {
+    expect_says(refusal(std::string(kRecipe), {change}), part);
+  };
+  expect("diffusion.zero_terminal_snr=true", "needs prediction: v_prediction or sample");
+  expect("diffusion={prediction: flow_prediction, beta_start: 0.001}", "'beta_start' is not for");
+  expect("diffusion.flow_shift=2", "'flow_shift' is for prediction: flow_prediction");
+  expect("diffusion={min_snr_gamma: 5, p2_gamma: 1}", "either 'min_snr_gamma' or 'p2_gamma'");
+  expect("diffusion.logit_mean=1", "'logit_mean' is for timestep_sampling: logit_normal");
+  expect("optimizer.momentum=0.5", "'momentum' is for kind sgd");
+  expect("optimizer={kind: sgd, beta1: 0.5}", "kind sgd has no 'beta1'");
+  expect("optimizer={kind: sgd, momentum: 0, nesterov: true}", "needs a 'momentum'");
+  expect("optimizer.kind=adamw8bi", "did you mean 'adamw8bit'?");
+  expect("guard.spike_factor=0.5", "must be over 1");
+}
+
 TEST(RecipeTest, StagesMustFitTheModel) {
   expect_says(refusal(with("  unet: {block_out_channels: [16, 32]}\n", "")), "needs model.unet");
   expect_says(refusal(with("  tokenizer: tok\n", "")), "model.tokenizer");
@@ -160,11 +206,11 @@ TEST(RecipeTest, BatchesThatTheRanksCannotShareAreRefusedWithWhatFits) {
   Status status = fit_stages(*recipe, 5, {4, 2});
   ASSERT_FALSE(status);
   expect_says(status.error().message, "5, 10 or 15 would fit");
-  recipe->stages[0].micro_batch = 0;
-  recipe->stages[1].micro_batch = 4;
-  status = fit_stages(*recipe, 2, {4, 2});
-  ASSERT_FALSE(status);
-  expect_says(status.error().message, "these would: 1, 2, 3, 6");
+  recipe->stages[0].micro_batch = StageRecipe::kAutoMicroBatch;
+  recipe->stages[1].micro_batch = 40;
+  ASSERT_TRUE(fit_stages(*recipe, 2, {4, 2}));
+  EXPECT_EQ(recipe->stages[0].micro_batch, StageRecipe::kAutoMicroBatch) << "for later";
+  EXPECT_EQ(recipe->stages[1].micro_batch, 6) << "a rank has no more samples";
 }
 
 TEST(RecipeTest, ResolutionsThatTheModelCannotHalveAreRefusedWithWhatFits) {
@@ -184,6 +230,15 @@ TEST(RecipeTest, IdentityIgnoresWhatMayChangeOnResume) {
                     "parallel={mode: zero3, offload: optimizer, activations: recomputed}"})
                 ->identity(),
             plain);
+  EXPECT_EQ(parsed({"guard={skip_steps: 9, spike_factor: 2}", "evaluation.buckets=2",
+                    "stages.low.micro_batch=auto", "sampling.guidance_rescale=0.5"})
+                ->identity(),
+            plain);
+  for (const char* change :
+       {"diffusion.noise_offset=0.1", "diffusion.p2_gamma=1", "optimizer.kind=adamw8bit",
+        "ema.update_every=2", "stages.low.freeze=[unet.a]", "stages.low.ema={decay: 0.5}",
+        "stages.low.final_learning_rate=1e-6", "diffusion.timestep_sampling=logit_normal"})
+    EXPECT_NE(parsed({change})->identity(), plain) << change;
   EXPECT_NE(parsed({"seed=1"})->identity(), plain);
   EXPECT_NE(parsed({"precision=bf16", "parallel={parameters: bf16}"})->identity(),
             parsed({"precision=bf16"})->identity());

@@ -8,6 +8,7 @@
 #include "collective/collective.h"
 #include "loop/diffusion.h"
 #include "loop/heartbeat_writer.h"
+#include "loop/metrics_writer.h"
 #include "loop/networks.h"
 #include "loop/samples.h"
 #include "loop/trainer.h"
@@ -25,6 +26,7 @@ struct RunContext {
   std::unique_ptr<Samples> samples;  // null for synthetic data
   std::unique_ptr<Networks> networks;
   std::unique_ptr<TrainingGroups> groups;
+  MetricsWriter metrics;  // of rank 0; the others' tells nobody
 
   bool bf16() const { return recipe.precision == Precision::kBF16; }
   bool is_first_rank() const { return group.rank() == 0; }
@@ -36,5 +38,9 @@ struct RunContext {
                : static_cast<size_t>(networks->text_encoder()->config().max_position_embeddings);
   }
 };
+
+void set_up_torch(const Recipe& recipe, int thread_count);
+// Opens tokenizer, networks and samples, as the recipe names them.
+Status open_inputs(RunContext& context);
 
 }  // namespace yard::loop

@@ -47,16 +47,41 @@ std::optional<std::string> first_difference(const Json& before, const Json& now,
 }
 
 Json to_json(const RunState& state, const Recipe& recipe, int world_size) {
-  return {{"stage_index", state.stage_index},
-          {"stage_step", state.stage_step},
-          {"global_step", state.global_step},
-          {"epoch", state.position.epoch},
-          {"batch", state.position.batch},
-          {"optimizer_step", state.optimizer_step},
-          {"scaling_factor", state.scaling_factor},
-          {"world_size", world_size},
-          {"recipe", recipe.identity()}};
+  Json out = {{"stage_index", state.stage_index},
+              {"stage_step", state.stage_step},
+              {"global_step", state.global_step},
+              {"epoch", state.position.epoch},
+              {"batch", state.position.batch},
+              {"optimizer_step", state.optimizer_step},
+              {"average_begin", state.average_begin},
+              {"scaling_factor", state.scaling_factor},
+              {"skipped_steps", state.skipped_steps},
+              {"rewinds", state.rewinds},
+              {"loss_mean", to_json(state.loss_mean)},
+              {"world_size", world_size},
+              {"recipe", recipe.identity()}};
+  if (state.best_loss) out["best_loss"] = *state.best_loss;
+  return out;
 }
+
+namespace {
+
+// Absent in checkpoints of a time before these were.
+Status read_guard_state(const Json& json, const Recipe& recipe, const std::string& what,
+                        RunState& state) {
+  const int64_t usual_begin = std::min(state.optimizer_step, recipe.ema.start_step);
+  YARD_ASSIGN(state.average_begin,
+              json_field_or<int64_t>(json, "average_begin", usual_begin, what));
+  YARD_ASSIGN(state.skipped_steps, json_field_or<int64_t>(json, "skipped_steps", 0, what));
+  YARD_ASSIGN(state.rewinds, json_field_or<int64_t>(json, "rewinds", 0, what));
+  YARD_ASSIGN(const Json mean, json_field_or<Json>(json, "loss_mean", Json(), what));
+  YARD_ASSIGN(state.loss_mean, loss_mean_from(mean, what));
+  if (!json.contains("best_loss")) return Ok{};
+  YARD_ASSIGN(state.best_loss, json_field<double>(json, "best_loss", what));
+  return Ok{};
+}
+
+}  // namespace
 
 Result<RunState> run_state_from(const Json& json, const Recipe& recipe, int world_size,
                                 const std::string& what) {
@@ -76,6 +101,7 @@ Result<RunState> run_state_from(const Json& json, const Recipe& recipe, int worl
   YARD_ASSIGN(state.position.batch, json_field<uint64_t>(json, "batch", what));
   YARD_ASSIGN(state.optimizer_step, json_field<int64_t>(json, "optimizer_step", what));
   YARD_ASSIGN(state.scaling_factor, json_field<double>(json, "scaling_factor", what));
+  YARD_TRY(read_guard_state(json, recipe, what, state));
   YARD_ASSIGN(const int saved_world, json_field<int>(json, "world_size", what));
   if (state.stage_index > recipe.stages.size())
     return Error{Code::kInvalidArgument, what + ": its stage is not in the recipe"};

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "loader/loader.h"
+#include "loop/guardrails.h"
 #include "loop/recipe.h"
 
 namespace yard::loop {
@@ -18,7 +19,14 @@ struct RunState {
   int64_t global_step = 0;
   loader::LoaderState position;  // of the stage's next step
   int64_t optimizer_step = 0;
+  int64_t average_begin =
+      0;  // the optimiser step after which the average last equalled the weights
   double scaling_factor = 1;
+  // Of the present stage.
+  int64_t skipped_steps = 0;
+  int64_t rewinds = 0;
+  LossMean loss_mean;
+  std::optional<double> best_loss;  // held-out
 };
 
 Json to_json(const RunState& state, const Recipe& recipe, int world_size);

@@ -15,30 +15,37 @@ namespace {
 // The model's output for x at one timestep, guided.
 class GuidedModel {
  public:
-  GuidedModel(const Networks& networks, const SamplerInput& input, double guidance, bool bf16)
-      : unet_(*networks.unet()), guidance_(guidance), bf16_(bf16) {
+  GuidedModel(const Networks& networks, const SamplerInput& input, const SamplingRecipe& recipe,
+              bool bf16)
+      : unet_(*networks.unet()), recipe_(recipe), bf16_(bf16) {
     const at::Tensor empty = input.empty_tokens.expand({input.tokens.size(0), -1});
     const at::Tensor tokens = guided() ? at::cat({empty, input.tokens}) : input.tokens;
     tensor::Autocast autocast(tokens.device().type(), bf16_);
     context_ = networks.text_encoder()->forward(tokens).last_hidden_state;
   }
 
-  at::Tensor operator()(const at::Tensor& x, int64_t timestep) const {
+  at::Tensor operator()(const at::Tensor& x, double condition) const {
     const at::Tensor both = guided() ? at::cat({x, x}) : x;
     const at::Tensor timesteps =
-        at::full({both.size(0)}, timestep, at::TensorOptions(both.device()).dtype(at::kLong));
+        at::full({both.size(0)}, condition, at::TensorOptions(both.device()).dtype(at::kFloat));
     tensor::Autocast autocast(x.device().type(), bf16_);
     const at::Tensor out = unet_.forward(both, timesteps, context_).to(at::kFloat);
     if (!guided()) return out;
     const std::vector<at::Tensor> halves = out.chunk(2);
-    return halves[0] + (halves[1] - halves[0]) * guidance_;
+    const at::Tensor guided = halves[0] + (halves[1] - halves[0]) * recipe_.guidance;
+    if (recipe_.guidance_rescale == 0) return guided;
+    const at::Tensor scale = deviation(halves[1]) / deviation(guided);
+    return guided * (scale * recipe_.guidance_rescale + (1 - recipe_.guidance_rescale));
   }
 
  private:
-  bool guided() const { return guidance_ != 1; }
+  bool guided() const { return recipe_.guidance != 1; }
+  static at::Tensor deviation(const at::Tensor& x) {
+    return x.std(at::IntArrayRef({1, 2, 3}), /*unbiased=*/true, /*keepdim=*/true);
+  }
 
   const models::UNet2DConditionModel& unet_;
-  const double guidance_;
+  const SamplingRecipe& recipe_;
   const bool bf16_;
   at::Tensor context_;
 };
@@ -49,15 +56,13 @@ at::Tensor sample_pictures(const Networks& networks, const DiffusionSchedule& sc
                            const Recipe& recipe, const SamplerInput& input) {
   c10::NoGradGuard no_grad;
   const bool bf16 = recipe.precision == Precision::kBF16;
-  const GuidedModel model(networks, input, recipe.sampling.guidance, bf16);
+  const GuidedModel model(networks, input, recipe.sampling, bf16);
   const int64_t side = input.resolution / networks.factors().autoencoder;
   at::Tensor x =
       at::zeros({input.tokens.size(0), networks.unet()->config().in_channels, side, side});
   x = noise_like(x, input.indices, recipe.seed, tensor::Purpose::kSampling, 0);
-  for (const DdimStep& step :
-       plan_ddim(schedule, recipe.diffusion.prediction, recipe.sampling.steps)) {
-    x = x * step.x_factor + model(x, step.timestep) * step.output_factor;
-  }
+  for (const SamplerStep& step : plan_sampler(schedule, recipe.sampling.steps))
+    x = x * step.x_factor + model(x, step.condition) * step.output_factor;
   tensor::Autocast autocast(x.device().type(), bf16);
   return networks.autoencoder()->decode(x / networks.scaling_factor()).to(at::kFloat);
 }

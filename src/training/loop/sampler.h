@@ -1,5 +1,5 @@
-// Pictures for prompts: DDIM (Song et al. 2021, eta 0) with classifier-free guidance (Ho and
-// Salimans 2022).
+// Pictures for prompts: the sampler of loop/diffusion.h with classifier-free guidance (Ho and
+// Salimans 2022), rescaled where the recipe says so (Lin et al. 2024).
 #pragma once
 
 #include <ATen/core/Tensor.h>

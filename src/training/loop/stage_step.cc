@@ -1,17 +1,22 @@
 #include "loop/stage_step.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <span>
 
+#include "base/log.h"
+#include "loop/agreement.h"
 #include "loop/latent_cache.h"
 #include "loop/learning_rate.h"
 #include "loop/losses.h"
+#include "loop/micro_batch.h"
+#include "loop/peak_memory.h"
 #include "tensor/autocast.h"
 #include "tensor/guard_torch.h"
 
@@ -29,66 +34,139 @@ struct StepSum {
   double loss = 0;
   double not_finite = 0;
   double stop = 0;
+  std::vector<double> compute_s;  // by rank
 };
 
 Status add_up(collective::Group& group, StepSum& sum) {
-  std::array<double, 3> values = {sum.loss, sum.not_finite, sum.stop};
+  std::vector<double> values = {sum.loss, sum.not_finite, sum.stop};
+  values.insert(values.end(), sum.compute_s.begin(), sum.compute_s.end());
   YARD_TRY(group
                .all_reduce(std::as_writable_bytes(std::span(values)), collective::DType::kF64,
                            collective::ReduceOp::kSum)
                ->wait());
-  sum = {values[0], values[1], values[2]};
+  sum = {values[0], values[1], values[2], {values.begin() + 3, values.end()}};
   return Ok{};
 }
 
 }  // namespace
 
-StageStepper::StageStepper(RunContext& context, const StageRecipe& stage, Trainee& trainee,
-                           StepSource& source)
-    : context_(context), stage_(stage), trainee_(trainee), source_(source) {
+StageStepper::StageStepper(RunContext& context, StageRecipe& stage, Trainee& trainee)
+    : context_(context), stage_(stage), trainee_(trainee) {
   if (context.tokenizer && context.token_count() > 0)
     empty_tokens_ = tokenize(*context.tokenizer, {""}, context.token_count());
 }
 
-Result<StepReport> StageStepper::step(int64_t stage_step, int64_t global_step,
+Result<StepReport> StageStepper::step(StepSource& source, int64_t stage_step, int64_t global_step,
                                       const StopToken& stop) {
   const SteadyTime start = std::chrono::steady_clock::now();
-  YARD_ASSIGN(const StepData data, source_.next());
+  YARD_ASSIGN(const StepData data, source.next());
   StepReport report{.learning_rate = learning_rate_at(stage_, stage_step)};
   report.data_wait_s = seconds_since(start);
   YARD_ASSIGN(const double own_loss, accumulate(data, global_step));
   const SteadyTime reduce_start = std::chrono::steady_clock::now();
-  YARD_TRY(trainee_.gradients().finish());
   StepSum sum{.loss = own_loss / context_.group.size(),
               .not_finite = std::isfinite(own_loss) ? 0.0 : 1.0,
-              .stop = stop.stopped() ? 1.0 : 0.0};
+              .stop = stop.stopped() ? 1.0 : 0.0,
+              .compute_s = std::vector<double>(static_cast<size_t>(context_.group.size()))};
+  sum.compute_s[static_cast<size_t>(context_.group.rank())] =
+      seconds_since(start) - report.data_wait_s;
+  YARD_TRY(trainee_.gradients().finish());
   YARD_TRY(add_up(context_.group, sum));
   report.comm_wait_s = seconds_since(reduce_start);
-  if (sum.not_finite > 0) return not_finite(data, own_loss, global_step);
   report.loss = sum.loss;
   report.stop = sum.stop > 0;
-  YARD_ASSIGN(report.gradient_norm, trainee_.step(report.learning_rate));
-  if (!std::isfinite(report.gradient_norm)) return not_finite(data, own_loss, global_step);
+  report.rank_compute_s = std::move(sum.compute_s);
+  if (sum.not_finite == 0) {
+    YARD_ASSIGN(report.gradient_norm, trainee_.step(report.learning_rate));
+  }
+  if (sum.not_finite > 0 || !std::isfinite(report.gradient_norm))
+    report.not_finite = describe(data, own_loss, global_step);
   report.step_s = seconds_since(start);
   report.compute_s = report.step_s - report.data_wait_s - report.comm_wait_s;
   return report;
 }
 
+Status StageStepper::rehearse(int64_t micro_batch) {
+  StageRecipe stage = stage_;
+  stage.micro_batch = micro_batch;
+  StageStepper rehearsal(context_, stage, trainee_);
+  YARD_TRY(rehearsal.accumulate_once(made_up_data(micro_batch), 0));
+  return trainee_.gradients().finish();
+}
+
 Result<double> StageStepper::accumulate(const StepData& data, int64_t global_step) {
+  while (true) {
+    auto loss = accumulate_once(data, global_step);
+    if (loss || loss.error().code != Code::kExhausted) return loss;
+    YARD_TRY(halve_micro_batch(loss.error()));
+  }
+}
+
+Result<double> StageStepper::accumulate_once(const StepData& data, int64_t global_step) {
   const auto share = static_cast<int64_t>(data.ids.size());
-  const int64_t count = stage_.micro_batch;
   parallel::DataParallel& gradients = trainee_.gradients();
   gradients.begin_step();
   double loss_sum = 0;
-  for (int64_t begin = 0; begin < share; begin += count) {
-    const at::Tensor loss = micro_loss(data, begin, count, global_step);
-    // Each micro-batch has as many samples: the mean of means is the mean.
-    YARD_TRY(gradients.backward(
-        loss * (static_cast<double>(count) / static_cast<double>(share)),
-        begin + count < share ? parallel::MicroBatch::kMoreToCome : parallel::MicroBatch::kLast));
-    loss_sum += loss.item<double>() * static_cast<double>(count);
+  for (int64_t begin = 0, count = 0; begin < share; begin += count) {
+    count = std::min(stage_.micro_batch, share - begin);
+    const double weight = static_cast<double>(count) / static_cast<double>(share);
+    YARD_ASSIGN(const at::Tensor loss, tensor::guard_torch("forward pass", [&] {
+                  return Result<at::Tensor>(micro_loss(data, begin, count, global_step));
+                }));
+    // By samples, for the last micro-batch may have fewer of them.
+    YARD_TRY(gradients.backward(loss * weight, begin + count < share
+                                                   ? parallel::MicroBatch::kMoreToCome
+                                                   : parallel::MicroBatch::kLast));
+    loss_sum += loss.item<double>() * weight;
   }
-  return loss_sum / static_cast<double>(share);
+  return loss_sum;
+}
+
+Status StageStepper::halve_micro_batch(const Error& why) {
+  const int64_t before = stage_.micro_batch;
+  if (before == 1)
+    return Error{Code::kExhausted,
+                 fmt::format("stage '{}': not even one sample at a time fits into memory: {}",
+                             stage_.name, why.message)};
+  stage_.micro_batch = (before + 1) / 2;
+  const std::string message = fmt::format(
+      "stage '{}': out of memory with micro-batches of {}: goes on with {} at a time, the batch "
+      "stays {} ({})",
+      stage_.name, before, stage_.micro_batch, stage_.batch, why.message);
+  log_warning("ALARM: {}", message);
+  context_.heartbeat.tell("alarm", {{"code", to_string(Code::kExhausted)},
+                                    {"message", message},
+                                    {"kind", "out_of_memory"},
+                                    {"micro_batch", stage_.micro_batch}});
+  YARD_TRY(note_micro_batch(context_.options.output_dir, stage_, context_.group.size()));
+  if (context_.group.size() == 1) return Ok{};
+  return Error{Code::kUnavailable, message + "; the run must start again from its last checkpoint"};
+}
+
+StepData StageStepper::made_up_data(int64_t count) const {
+  StepData data;
+  for (int64_t i = 0; i < count; ++i) data.ids.push_back(static_cast<uint64_t>(i));
+  const Networks& networks = *context_.networks;
+  const int64_t side = stage_.resolution;
+  const auto random = [&](std::vector<int64_t> shape) {
+    return noise_like(at::empty(shape, at::kFloat), data.ids, 0, tensor::Purpose::kSyntheticLatent,
+                      0);
+  };
+  if (context_.recipe.data.synthetic) {
+    const models::UNetConfig& unet = networks.unet()->config();
+    data.latents = random({count, unet.in_channels, side, side});
+    data.context =
+        random({count, context_.recipe.data.synthetic->tokens, unet.cross_attention_dim});
+    return data;
+  }
+  const int64_t factor = networks.factors().autoencoder;
+  if (stage_.cache_latents)
+    data.latents =
+        random({count, networks.unet()->config().in_channels, side / factor, side / factor});
+  else
+    data.pictures = random({count, 3, side, side}).clamp(-1, 1);
+  if (empty_tokens_.defined()) data.tokens = empty_tokens_.expand({count, -1});
+  return data;
 }
 
 at::Tensor StageStepper::micro_loss(const StepData& data, int64_t begin, int64_t count,
@@ -105,9 +183,9 @@ at::Tensor StageStepper::micro_loss(const StepData& data, int64_t begin, int64_t
           ? data.latents.narrow(0, begin, count)
           : encode_latents(*networks.autoencoder(), data.pictures.narrow(0, begin, count),
                            networks.scaling_factor(), context_.bf16());
-  return denoiser_loss(*networks.unet(), context_.schedule, context_.recipe.diffusion.prediction,
-                       latents, context_of(data, begin, count, global_step), ids, draws,
-                       context_.bf16());
+  return denoiser_losses(*networks.unet(), context_.schedule, latents,
+                         context_of(data, begin, count, global_step), ids, draws, context_.bf16())
+      .mean();
 }
 
 at::Tensor StageStepper::context_of(const StepData& data, int64_t begin, int64_t count,
@@ -125,16 +203,31 @@ at::Tensor StageStepper::context_of(const StepData& data, int64_t begin, int64_t
   return context_.networks->text_encoder()->forward(tokens).last_hidden_state;
 }
 
-Error StageStepper::not_finite(const StepData& data, double own_loss, int64_t global_step) const {
+NotFinite StageStepper::describe(const StepData& data, double own_loss, int64_t global_step) const {
   const std::string where = fmt::format("stage '{}', step {}", stage_.name, global_step + 1);
-  if (std::isfinite(own_loss))
-    return {Code::kInvalidArgument,
-            fmt::format("{}: the loss or the gradient is not finite on another rank or in the sum; "
-                        "a lower learning rate may help",
-                        where)};
-  return {Code::kInvalidArgument,
-          fmt::format("{}: the loss is {} for the samples {}; a lower learning rate may help",
-                      where, own_loss, fmt::join(data.keys, ", "))};
+  std::string why =
+      "the loss or the gradient is not finite on another rank or in the sum; a lower learning rate "
+      "may help";
+  if (!std::isfinite(own_loss))
+    why = fmt::format("the loss is {} for the samples {}; a lower learning rate may help", own_loss,
+                      fmt::join(data.keys, ", "));
+  return {own_loss, data.keys, {Code::kInvalidArgument, fmt::format("{}: {}", where, why)}};
+}
+
+Result<int64_t> probe_micro_batch(const RunContext& context, const StageRecipe& stage,
+                                  StageStepper& stepper) {
+  const int64_t share = stage.batch / context.group.size();
+  int64_t fits = share;
+  if (context.options.memory_bytes > 0 && share > 1) {
+    MemoryPeaks peaks;
+    for (const int64_t count : {1, 2}) {
+      const PeakMemory meter;
+      YARD_TRY(stepper.rehearse(count));
+      (count == 1 ? peaks.one_bytes : peaks.two_bytes) = meter.peak_bytes();
+    }
+    fits = choose_micro_batch(peaks, share, context.options.memory_bytes);
+  }
+  return least_of_ranks(context.group, fits);
 }
 
 }  // namespace yard::loop

@@ -1,10 +1,21 @@
 // One optimiser step of a stage: micro-batches, gradients, weights.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "loop/run_context_internal.h"
 #include "loop/trainee.h"
 
 namespace yard::loop {
+
+// A step whose loss or gradient was no number; the weights are those before it.
+struct NotFinite {
+  double own_loss = 0;            // of this rank
+  std::vector<std::string> keys;  // this rank's samples
+  Error error;                    // what to end with
+};
 
 struct StepReport {
   double loss = 0;  // mean over the global batch
@@ -12,28 +23,44 @@ struct StepReport {
   double gradient_norm = 0;
   bool stop = false;  // a rank was asked to stop
   double step_s = 0, compute_s = 0, data_wait_s = 0, comm_wait_s = 0;
+  std::vector<double> rank_compute_s;  // before gradients were exchanged, by rank
+  std::optional<NotFinite> not_finite;
 };
 
 // Not thread-safe. Everything given must outlive it.
 class StageStepper {
  public:
-  StageStepper(RunContext& context, const StageRecipe& stage, Trainee& trainee, StepSource& source);
+  // `stage.micro_batch` is lowered when memory runs out.
+  StageStepper(RunContext& context, StageRecipe& stage, Trainee& trainee);
 
-  // `stage_step` and `global_step` are 0-based. Collective. kInvalidArgument when the loss or the
-  // gradient is not finite: the weights are those before the step.
-  Result<StepReport> step(int64_t stage_step, int64_t global_step, const StopToken& stop);
+  // `stage_step` and `global_step` are 0-based. Collective. Out of memory: a single rank goes on
+  // with half the micro-batch; of several the one that met it notes that (loop/micro_batch.h) and
+  // returns kUnavailable, for the others are in the midst of the step: the run starts again.
+  // kExhausted: not even one sample fits.
+  Result<StepReport> step(StepSource& source, int64_t stage_step, int64_t global_step,
+                          const StopToken& stop);
+  // Computes the gradients of made-up samples, as many as one rank's `micro_batch`, and leaves the
+  // weights alone. Collective. kExhausted: they do not fit into memory.
+  Status rehearse(int64_t micro_batch);
 
  private:
   Result<double> accumulate(const StepData& data, int64_t global_step);
+  Result<double> accumulate_once(const StepData& data, int64_t global_step);
+  Status halve_micro_batch(const Error& why);
+  StepData made_up_data(int64_t count) const;
   at::Tensor micro_loss(const StepData& data, int64_t begin, int64_t count, int64_t global_step);
   at::Tensor context_of(const StepData& data, int64_t begin, int64_t count, int64_t global_step);
-  Error not_finite(const StepData& data, double own_loss, int64_t global_step) const;
+  NotFinite describe(const StepData& data, double own_loss, int64_t global_step) const;
 
   RunContext& context_;
-  const StageRecipe& stage_;
+  StageRecipe& stage_;
   Trainee& trainee_;
-  StepSource& source_;
   at::Tensor empty_tokens_;  // [1, L]; undefined without a text encoder
 };
+
+// How many of a rank's samples at once fit into every rank's memory: all of them where
+// TrainerOptions::memory_bytes is not known. Collective. kExhausted: not even two do.
+Result<int64_t> probe_micro_batch(const RunContext& context, const StageRecipe& stage,
+                                  StageStepper& stepper);
 
 }  // namespace yard::loop

@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "tensor/guard_torch.h"
@@ -39,15 +40,6 @@ parallel::DataParallelOptions options_of(const TraineeOptions& options) {
           .gathered_units = static_cast<int>(recipe.gathered_units)};
 }
 
-parallel::AdamWOptions options_of(const OptimizerRecipe& recipe, bool offload) {
-  return {.beta1 = recipe.beta1,
-          .beta2 = recipe.beta2,
-          .eps = recipe.eps,
-          .weight_decay = recipe.weight_decay,
-          .clip = recipe.clip,
-          .state_device = offload ? std::optional<at::Device>(at::kCPU) : std::nullopt};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Trainee>> Trainee::create(std::vector<NamedTensor> parameters,
@@ -58,10 +50,9 @@ Result<std::unique_ptr<Trainee>> Trainee::create(std::vector<NamedTensor> parame
   // all take rank 0's.
   YARD_ASSIGN(trainee->data_parallel_,
               parallel::DataParallel::create(trainee->parameters_, groups, options_of(options)));
-  YARD_ASSIGN(trainee->adamw_,
-              parallel::AdamW::create(*trainee->data_parallel_,
-                                      options_of(options.optimizer, options.parallel.offload)));
-  if (options.ema.decay == 0) return trainee;
+  YARD_ASSIGN(trainee->optimizer_, Optimizer::create(*trainee->data_parallel_, options.optimizer,
+                                                     options.parallel.offload));
+  if (!options.has_average) return trainee;
   return tensor::guard_torch("making the average", [&]() -> Result<std::unique_ptr<Trainee>> {
     c10::NoGradGuard no_grad;
     trainee->ema_ = trainee->data_parallel_->make_local(at::kFloat, at::kCPU);
@@ -74,18 +65,28 @@ Result<std::unique_ptr<Trainee>> Trainee::create(std::vector<NamedTensor> parame
 
 Result<double> Trainee::step(double learning_rate) {
   const int64_t before = step_count();
-  YARD_ASSIGN(const double norm, adamw_->step(learning_rate));
+  YARD_ASSIGN(const double norm, optimizer_->step(learning_rate));
   if (step_count() > before) move_average();
   return norm;
 }
 
 void Trainee::move_average() {
   c10::NoGradGuard no_grad;
-  const int64_t updates = step_count() - ema_recipe_.start_step;
-  const double n = static_cast<double>(std::max<int64_t>(updates, 0));
-  const double decay = updates <= 0 ? 0 : std::min(ema_recipe_.decay, (1 + n) / (10 + n));
+  const bool on = ema_recipe_.decay > 0 && step_count() > ema_recipe_.start_step;
+  if (!on) average_begin_ = step_count();
+  const int64_t update_count = step_count() - average_begin_;
+  if (on && update_count % ema_recipe_.update_every != 0) return;
+  const auto n = static_cast<double>(update_count);
+  // The decay is that of a step, however many an update stands for.
+  double decay = std::pow(ema_recipe_.decay, static_cast<double>(ema_recipe_.update_every));
+  if (ema_recipe_.warm_up) decay = std::min(decay, (1 + n) / (10 + n));
   const std::vector<at::Tensor>& local = data_parallel_->local_parameters();
-  for (size_t i = 0; i < ema_cuts_.size(); ++i) ema_cuts_[i].lerp_(local[i], 1 - decay);
+  for (size_t i = 0; i < ema_cuts_.size(); ++i) ema_cuts_[i].lerp_(local[i], on ? 1 - decay : 1);
+}
+
+size_t Trainee::memory_bytes() const {
+  return data_parallel_->memory().total() + optimizer_->state_bytes() +
+         (ema_.defined() ? ema_.nbytes() : 0);
 }
 
 Status Trainee::set_weights(const std::vector<at::Tensor>& values) {
@@ -117,26 +118,30 @@ Status Trainee::keep_average() {
 Result<TraineeTensors> Trainee::snapshot(bool wanted) const {
   TraineeTensors out;
   YARD_ASSIGN(out.weights, data_parallel_->gather("", {}, wanted));
-  YARD_ASSIGN(out.optimizer, data_parallel_->gather("exp_avg.", adamw_->exp_avg(), wanted));
-  YARD_ASSIGN(auto squares, data_parallel_->gather("exp_avg_sq.", adamw_->exp_avg_sq(), wanted));
-  std::move(squares.begin(), squares.end(), std::back_inserter(out.optimizer));
-  if (ema_.defined()) {
-    YARD_ASSIGN(out.ema, data_parallel_->gather("", ema_, wanted));
+  YARD_ASSIGN(const std::vector<OptimizerState> states, optimizer_->state());
+  for (const OptimizerState& state : states) {
+    YARD_ASSIGN(auto some, data_parallel_->gather(state.prefix, state.values, wanted));
+    std::move(some.begin(), some.end(), std::back_inserter(out.optimizer));
   }
+  YARD_ASSIGN(out.ema, average(wanted));
   return out;
 }
 
 Status Trainee::restore(const std::vector<NamedTensor>& optimizer,
-                        const std::vector<NamedTensor>& ema, int64_t step_count,
+                        const std::vector<NamedTensor>& ema, const TraineeProgress& progress,
                         const std::string& what) {
-  auto moments = data_parallel_->sharded("exp_avg.", adamw_->exp_avg());
-  auto squares = data_parallel_->sharded("exp_avg_sq.", adamw_->exp_avg_sq());
-  std::move(squares.begin(), squares.end(), std::back_inserter(moments));
-  YARD_TRY(parallel::copy_pieces(optimizer, moments, what + "/optimizer.safetensors"));
+  YARD_ASSIGN(const std::vector<OptimizerState> states, optimizer_->state());
+  std::vector<parallel::ShardedTensor> pieces;
+  for (const OptimizerState& state : states) {
+    auto some = data_parallel_->sharded(state.prefix, state.values);
+    std::move(some.begin(), some.end(), std::back_inserter(pieces));
+  }
+  YARD_TRY(parallel::copy_pieces(optimizer, pieces, what + "/optimizer.safetensors"));
   if (ema_.defined())
     YARD_TRY(
         parallel::copy_pieces(ema, data_parallel_->sharded("", ema_), what + "/ema.safetensors"));
-  return adamw_->restored(step_count);
+  average_begin_ = progress.average_begin;
+  return optimizer_->restored(states, progress.step_count);
 }
 
 }  // namespace yard::loop

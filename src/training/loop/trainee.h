@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "loop/optimizer.h"
 #include "loop/recipe.h"
 #include "models/module.h"
-#include "parallel/adamw.h"
 #include "parallel/data_parallel.h"
 
 namespace yard::loop {
@@ -20,13 +20,20 @@ namespace yard::loop {
 // What a checkpoint holds of it, whole.
 struct TraineeTensors {
   std::vector<models::NamedTensor> weights;    // "NAME"
-  std::vector<models::NamedTensor> optimizer;  // "exp_avg.NAME", "exp_avg_sq.NAME"
+  std::vector<models::NamedTensor> optimizer;  // "exp_avg.NAME", ...: see Optimizer
   std::vector<models::NamedTensor> ema;        // "NAME"; empty without a moving average
+};
+
+// Steps of the optimiser, and that after which the average last equalled the weights.
+struct TraineeProgress {
+  int64_t step_count = 0;
+  int64_t average_begin = 0;
 };
 
 struct TraineeOptions {
   OptimizerRecipe optimizer;
   EmaRecipe ema;
+  bool has_average = true;  // memory for one, now or in a later stage
   ParallelRecipe parallel;
   uint64_t seed = 0;  // of stochastic rounding
 };
@@ -44,7 +51,12 @@ class Trainee {
   // Updates the weights with the reduced gradients; returns their norm before clipping. Weights
   // stay as they are when it is not finite. Collective.
   Result<double> step(double learning_rate);
-  int64_t step_count() const { return adamw_->step_count(); }
+  int64_t step_count() const { return optimizer_->step_count(); }
+  TraineeProgress progress() const { return {step_count(), average_begin_}; }
+  // How the average goes on: with a decay of 0, and before its start, it equals the weights.
+  void set_average(const EmaRecipe& ema) { ema_recipe_ = ema; }
+  // Of what this rank holds for training: weights, gradients, optimiser state, average.
+  size_t memory_bytes() const;
 
   // While it lives, the weights are the moving average. Made and destroyed by every rank.
   class AveragedWeights {
@@ -67,13 +79,22 @@ class Trainee {
   // Collective.
   Status release() { return data_parallel_->release(); }
 
+  // The weights as they are, by name; empty where not `wanted`. Collective.
+  Result<std::vector<models::NamedTensor>> weights(bool wanted) const {
+    return data_parallel_->gather("", {}, wanted);
+  }
+  // The moving average likewise; empty without one. Collective.
+  Result<std::vector<models::NamedTensor>> average(bool wanted) const {
+    if (!ema_.defined()) return std::vector<models::NamedTensor>();
+    return data_parallel_->gather("", ema_, wanted);
+  }
   // Copies of the state by name, which later steps leave as they are; empty where not `wanted`.
   // Collective.
   Result<TraineeTensors> snapshot(bool wanted) const;
   // Takes up a state as snapshot() gave it, the weights excepted. kInvalidArgument names the first
   // tensor that differs. Collective.
   Status restore(const std::vector<models::NamedTensor>& optimizer,
-                 const std::vector<models::NamedTensor>& ema, int64_t step_count,
+                 const std::vector<models::NamedTensor>& ema, const TraineeProgress& progress,
                  const std::string& what);
   // Names of the trained parameters.
   const std::vector<models::NamedTensor>& parameters() const { return parameters_; }
@@ -85,9 +106,10 @@ class Trainee {
   void move_average();
 
   const std::vector<models::NamedTensor> parameters_;
-  const EmaRecipe ema_recipe_;
+  EmaRecipe ema_recipe_;
+  int64_t average_begin_ = 0;
   std::unique_ptr<parallel::DataParallel> data_parallel_;
-  std::unique_ptr<parallel::AdamW> adamw_;
+  std::unique_ptr<Optimizer> optimizer_;
   at::Tensor ema_;  // of this rank's parameters; undefined without a moving average
   std::vector<at::Tensor> ema_cuts_;
 };

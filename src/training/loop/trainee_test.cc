@@ -96,6 +96,47 @@ TEST_F(TraineeTest, BeforeItsStartTheAverageEqualsTheWeights) {
   EXPECT_TRUE(at::equal(weight_.detach(), trained));
 }
 
+TEST_F(TraineeTest, ALateAverageWarmsUpFromItsOwnBegin) {
+  make({}, {.decay = 0.999, .start_step = 2});
+  step(0.1);
+  step(0.1);
+  EXPECT_EQ(trainee_->progress().average_begin, 2);
+  const double before = weight_[0].item<double>();
+  step(0.1);
+  const double after = weight_[0].item<double>();
+  const Trainee::AveragedWeights averaged(*trainee_);
+  const double decay = 2.0 / 11;  // of the first update
+  EXPECT_NEAR(weight_[0].item<double>(), decay * before + (1 - decay) * after, 1e-6);
+}
+
+TEST_F(TraineeTest, AnAverageThatMovesEverySecondStepDecaysAsMuch) {
+  make({}, {.decay = 0.9, .update_every = 2, .warm_up = false});
+  const double before = weight_[0].item<double>();
+  step(0.1);
+  {
+    const Trainee::AveragedWeights averaged(*trainee_);
+    EXPECT_NEAR(weight_[0].item<double>(), before, 1e-7);
+  }
+  step(0.1);
+  const double after = weight_[0].item<double>();
+  const Trainee::AveragedWeights averaged(*trainee_);
+  EXPECT_NEAR(weight_[0].item<double>(), 0.81 * before + 0.19 * after, 1e-6);
+}
+
+TEST_F(TraineeTest, AStageMayStopAndBeginTheAverage) {
+  make({}, {.decay = 0.9, .warm_up = false});
+  step(0.1);
+  trainee_->set_average({.decay = 0});
+  step(0.1);
+  const double begin = weight_[0].item<double>();
+  EXPECT_EQ(trainee_->progress().average_begin, 2);
+  trainee_->set_average({.decay = 0.5, .warm_up = false});
+  step(0.1);
+  const double after = weight_[0].item<double>();
+  const Trainee::AveragedWeights averaged(*trainee_);
+  EXPECT_NEAR(weight_[0].item<double>(), (begin + after) / 2, 1e-6);
+}
+
 TEST_F(TraineeTest, ANonFiniteGradientChangesNothing) {
   const at::Tensor before = weight_.detach().clone();
   EXPECT_FALSE(std::isfinite(step_on(weight_.sum() * std::nan(""), 0.1)));
@@ -115,7 +156,7 @@ TEST_F(TraineeTest, RestoredStateGoesOnBitForBit) {
     weight_.copy_(state.weights[0].tensor);
     bias_.copy_(state.weights[1].tensor);
   }
-  ASSERT_TRUE(trainee_->restore(state.optimizer, state.ema, 1, "step-1"));
+  ASSERT_TRUE(trainee_->restore(state.optimizer, state.ema, {1, 0}, "step-1"));
   step(0.1);
   EXPECT_TRUE(at::equal(weight_.detach(), expected));
 }
@@ -123,7 +164,7 @@ TEST_F(TraineeTest, RestoredStateGoesOnBitForBit) {
 TEST_F(TraineeTest, StateOfAnotherModelIsRefusedByName) {
   TraineeTensors state = *trainee_->snapshot(true);
   state.optimizer.erase(state.optimizer.begin());
-  const Status status = trainee_->restore(state.optimizer, {}, 1, "step-1");
+  const Status status = trainee_->restore(state.optimizer, {}, {1, 0}, "step-1");
   ASSERT_FALSE(status);
   EXPECT_PRED_FORMAT2(testing::IsSubstring, "exp_avg.weight", status.error().message);
 }

@@ -1,21 +1,25 @@
 #include "loop/trainer.h"
 
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <chrono>
+#include <cmath>
 #include <filesystem>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "loop/agreement.h"
+#include "loop/best.h"
 #include "loop/checkpointer.h"
 #include "loop/evaluation.h"
 #include "loop/latent_cache.h"
+#include "loop/micro_batch.h"
 #include "loop/run_context_internal.h"
 #include "loop/stage_step.h"
+#include "loop/step_reporter.h"
 #include "loop/trainee.h"
 #include "storage/directory_store.h"
 #include "tensor/guard_torch.h"
@@ -24,7 +28,6 @@ namespace yard::loop {
 namespace {
 
 constexpr int64_t kScalingSamplesMax = 1024;
-constexpr std::chrono::seconds kLogInterval{5};
 // Streams of random_u64(seed, stream, 0) beside those of the initial weights.
 constexpr uint64_t kStageStream = 1000;
 
@@ -34,16 +37,20 @@ bool due(int64_t every_steps, int64_t step) {
 
 class Run {
  public:
-  Run(const Recipe& recipe, RunContext& context, Checkpointer& checkpointer, const StopToken& stop)
+  Run(Recipe& recipe, RunContext& context, Checkpointer& checkpointer, const StopToken& stop)
       : recipe_(recipe),
         context_(context),
         group_(context.group),
         heartbeat_(context.heartbeat),
         checkpointer_(checkpointer),
-        stop_(stop) {}
+        stop_(stop),
+        reporter_(context) {}
 
   Status run() {
     YARD_TRY(resume());
+    if (context_.is_first_rank())
+      context_.metrics =
+          MetricsWriter::open(context_.options.output_dir, Clock::real(), state_.global_step);
     while (state_.stage_index < recipe_.stages.size()) {
       if (Status status = run_stage(); !status) {
         // What was saved last must be on disk before the process ends.
@@ -55,11 +62,12 @@ class Run {
   }
 
  private:
-  const StageRecipe& stage() const { return recipe_.stages[state_.stage_index]; }
+  StageRecipe& stage() { return recipe_.stages[state_.stage_index]; }
 
   Status resume() {
-    YARD_ASSIGN(loaded_, checkpointer_.load(*context_.networks));
+    YARD_ASSIGN(loaded_, checkpointer_.find());
     if (!loaded_) return Ok{};
+    YARD_TRY(Checkpointer::load(*loaded_, *context_.networks));
     state_ = loaded_->state;
     const bool done = state_.stage_index == recipe_.stages.size();
     heartbeat_.tell("resume", {{"stage", done ? recipe_.stages.back().name : stage().name},
@@ -69,17 +77,19 @@ class Run {
     return Ok{};
   }
 
-  // The parameters of the present stage, with the optimiser they had before.
-  Status prepare_trainee(Train train) {
-    if (trainee_ && trained_ == train) return Ok{};
-    trainee_.reset();
-    YARD_ASSIGN(trainee_, Trainee::create(context_.networks->begin_training(train),
-                                          context_.groups->of_trainee(),
+  // The parameters of a stage, with the optimiser they had before.
+  Status prepare_trainee(const StageRecipe& stage) {
+    if (trainee_) {
+      trainee_->set_average(stage.ema);
+      return Ok{};
+    }
+    YARD_ASSIGN(auto parameters, context_.networks->begin_training(stage.train, stage.freeze));
+    YARD_ASSIGN(trainee_, Trainee::create(std::move(parameters), context_.groups->of_trainee(),
                                           {.optimizer = recipe_.optimizer,
-                                           .ema = recipe_.ema,
+                                           .ema = stage.ema,
+                                           .has_average = recipe_.has_average(),
                                            .parallel = recipe_.parallel,
                                            .seed = recipe_.seed}));
-    trained_ = train;
     if (loaded_ && state_.optimizer_step > 0) YARD_TRY(checkpointer_.restore(*trainee_, *loaded_));
     loaded_.reset();
     return Ok{};
@@ -118,32 +128,110 @@ class Run {
     if (context_.is_first_rank())
       log_info("stage '{}': {} at {} px, {} steps of {} samples", stage().name,
                to_string(stage().train), stage().resolution, stage().steps, stage().batch);
-    YARD_TRY(prepare_trainee(stage().train));
+    YARD_TRY(prepare_trainee(stage()));
+    StageStepper stepper(context_, stage(), *trainee_);
+    if (stage().micro_batch == StageRecipe::kAutoMicroBatch) YARD_TRY(probe_memory(stepper));
     auto opened = open_source();
     YARD_TRY(agree(group_, opened ? Status(Ok{}) : Status(opened.error()), "opening the data"));
     HeldOutLoss held_out(context_, stage());
     held_out_ = &held_out;
-    StageStepper stepper(context_, stage(), *trainee_, **opened);
     heartbeat_.phase("train");
-    while (state_.stage_step < stage().steps) YARD_TRY(run_step(stepper, **opened));
+    while (state_.stage_step < stage().steps) {
+      YARD_ASSIGN(const Next next, run_step(stepper, **opened));
+      if (next == Next::kStageAgain) return Ok{};
+    }
     return end_stage();
   }
 
-  Status run_step(StageStepper& stepper, StepSource& source) {
+  // Sets the stage's micro-batch to what fits into every rank's memory.
+  Status probe_memory(StageStepper& stepper) {
+    YARD_ASSIGN(stage().micro_batch, probe_micro_batch(context_, stage(), stepper));
+    if (!context_.is_first_rank()) return Ok{};
+    log_info("stage '{}': {} of a rank's {} samples at once", stage().name, stage().micro_batch,
+             stage().batch / group_.size());
+    return note_micro_batch(context_.options.output_dir, stage(), group_.size());
+  }
+
+  enum class Next { kStep, kStageAgain };
+
+  Result<Next> run_step(StageStepper& stepper, StepSource& source) {
     YARD_ASSIGN(const StepReport report,
-                stepper.step(state_.stage_step, state_.global_step, stop_));
+                stepper.step(source, state_.stage_step, state_.global_step, stop_));
     ++state_.stage_step;
     ++state_.global_step;
     state_.position = source.position();
-    state_.optimizer_step = trainee_->step_count();
-    tell_step(report);
+    state_.optimizer_step = trainee_->progress().step_count;
+    state_.average_begin = trainee_->progress().average_begin;
+    YARD_ASSIGN(const Next next, watch_loss(report));
+    if (next == Next::kStageAgain) return next;
+    reporter_.tell(report, stage(), state_);
     checkpointer_.poll();
-    if (report.stop) return save_and_stop();
-    if (state_.stage_step == stage().steps) return Ok{};  // end_stage() looks and saves
+    if (report.stop) YARD_TRY(save_and_stop());
+    if (state_.stage_step == stage().steps) return Next::kStep;  // end_stage() looks and saves
     if (due(recipe_.evaluation.every_steps, state_.stage_step)) YARD_TRY(evaluate());
     if (due(recipe_.sampling.every_steps, state_.stage_step)) YARD_TRY(sample());
     if (due(recipe_.checkpoint.every_steps, state_.global_step)) YARD_TRY(save());
+    return Next::kStep;
+  }
+
+  Result<Next> watch_loss(const StepReport& report) {
+    if (report.not_finite) {
+      YARD_TRY(skip(*report.not_finite));
+      return Next::kStep;
+    }
+    if (!note_loss(recipe_.guard, report.loss, state_.loss_mean)) return Next::kStep;
+    return rewind(report.loss);
+  }
+
+  // The weights are those before the step, the batch is used up.
+  Status skip(const NotFinite& found) {
+    const std::string path =
+        fmt::format("{}/not_finite/step-{:08}.rank-{}.json", context_.options.output_dir,
+                    state_.global_step, group_.rank());
+    const Json facts = {{"stage", stage().name},
+                        {"global_step", state_.global_step},
+                        {"loss", found.own_loss},
+                        {"samples", found.keys}};
+    Status written = make_directories(std::filesystem::path(path).parent_path());
+    if (written) written = write_file_atomic(path, facts.dump(2) + "\n");
+    if (!written) log_warning("{}", written.error().message);
+    if (++state_.skipped_steps > recipe_.guard.skip_steps)
+      return Error{found.error.code,
+                   fmt::format("{} ({} steps of the stage before it were skipped; samples are in "
+                               "{})",
+                               found.error.message, state_.skipped_steps - 1, path)};
+    reporter_.alarm("skipped_step", fmt::format("{}: skipped, {} of {}", found.error.message,
+                                                state_.skipped_steps, recipe_.guard.skip_steps));
     return Ok{};
+  }
+
+  // Back to the newest checkpoint, and on with the samples that come after those of the spike.
+  Result<Next> rewind(double loss) {
+    const std::string where =
+        fmt::format("stage '{}', step {}: the loss is {:.5g}, {:.3g} times its mean", stage().name,
+                    state_.global_step, loss, loss / state_.loss_mean.mean);
+    if (state_.rewinds >= recipe_.guard.rewinds)
+      return Error{Code::kInvalidArgument,
+                   fmt::format("{}, after going back {} times; a lower learning rate may help",
+                               where, state_.rewinds)};
+    (void)checkpointer_.wait();
+    YARD_ASSIGN(auto found, checkpointer_.find());
+    if (!found || found->state.stage_index != state_.stage_index) {
+      reporter_.alarm("loss_spike", where + "; the stage has no checkpoint to go back to");
+      return Next::kStep;
+    }
+    reporter_.alarm("loss_spike", fmt::format("{}: back to step {}, past these samples", where,
+                                              found->state.global_step));
+    YARD_TRY(trainee_->release());
+    trainee_.reset();
+    YARD_TRY(Checkpointer::load(*found, *context_.networks));
+    const RunState before = std::exchange(state_, found->state);
+    state_.position = before.position;
+    state_.rewinds = before.rewinds + 1;
+    state_.skipped_steps = before.skipped_steps;
+    loaded_ = std::move(found);
+    heartbeat_.tell("resume", {{"stage", stage().name}, {"global_step", state_.global_step}});
+    return Next::kStageAgain;
   }
 
   // Everything here is done again when the run dies before the stage's last save is whole.
@@ -153,18 +241,45 @@ class Run {
     if (stage().train == Train::kAutoencoder && recipe_.last_of_its_kind(state_.stage_index))
       YARD_TRY(finish_autoencoder());
     const bool last = state_.stage_index + 1 == recipe_.stages.size();
-    if (!last && recipe_.stages[state_.stage_index + 1].train != stage().train) {
-      YARD_TRY(trainee_->release());
-      trainee_.reset();
-      state_.optimizer_step = 0;
-    }
+    if (!last && !recipe_.goes_on_after(state_.stage_index)) YARD_TRY(end_trainee());
     ++state_.stage_index;
     state_.stage_step = 0;
     state_.position = {};
+    state_.skipped_steps = state_.rewinds = 0;
+    state_.loss_mean = {};
+    state_.best_loss.reset();
     YARD_TRY(save());
     held_out_ = nullptr;
     YARD_ASSIGN(const bool stopped, any_rank(group_, stop_.stopped()));
     return stopped ? wait_and_stop() : Ok{};
+  }
+
+  // The next stage trains other parameters. Those that it freezes stay at their average.
+  Status end_trainee() {
+    const StageRecipe& next = recipe_.stages[state_.stage_index + 1];
+    std::vector<models::NamedTensor> average;
+    if (next.train == stage().train) {
+      YARD_ASSIGN(average, trainee_->average(true));
+    }
+    YARD_TRY(trainee_->release());
+    trainee_.reset();
+    state_.optimizer_step = state_.average_begin = 0;
+    if (average.empty()) return Ok{};
+    YARD_ASSIGN(const auto going_on, context_.networks->begin_training(next.train, next.freeze));
+    set_frozen(average, going_on);
+    return Ok{};
+  }
+
+  void set_frozen(const std::vector<models::NamedTensor>& average,
+                  const std::vector<models::NamedTensor>& going_on) {
+    std::set<std::string_view> trained;
+    for (const models::NamedTensor& p : going_on) trained.insert(p.name);
+    std::map<std::string_view, at::Tensor> frozen;
+    for (const models::NamedTensor& value : average)
+      if (!trained.contains(value.name)) frozen.emplace(value.name, value.tensor);
+    for (const models::NamedTensor& p : context_.networks->parameters())
+      if (const auto it = frozen.find(p.name); it != frozen.end())
+        p.tensor.detach().copy_(it->second);
   }
 
   // From here on the autoencoder is frozen: at its average, with latents of deviation 1. Not given
@@ -193,14 +308,31 @@ class Run {
     heartbeat_.phase("evaluate");
     const Trainee::AveragedWeights averaged(*trainee_);
     YARD_TRY(averaged.status());
-    YARD_ASSIGN(const double loss, held_out_->measure());
-    if (context_.is_first_rank()) {
-      heartbeat_.tell(
-          "eval", {{"stage", stage().name}, {"global_step", state_.global_step}, {"loss", loss}});
-      log_info("held-out loss {:.5f} after step {}", loss, state_.global_step);
+    YARD_ASSIGN(const HeldOutReport report, held_out_->measure());
+    if (context_.is_first_rank()) tell_held_out(report);
+    const bool better =
+        std::isfinite(report.loss) && (!state_.best_loss || report.loss < *state_.best_loss);
+    if (better) {
+      state_.best_loss = report.loss;
+      if (recipe_.evaluation.keep_best)
+        YARD_TRY(keep_best(context_, stage(), *trainee_, state_.global_step, report.loss));
     }
     heartbeat_.phase("train");
     return Ok{};
+  }
+
+  void tell_held_out(const HeldOutReport& report) {
+    Json fields = {{"stage", stage().name}, {"loss", report.loss}};
+    std::string buckets;
+    for (size_t b = 0; b < report.bucket_losses.size(); ++b) {
+      fields[fmt::format("bucket_{}_loss", b)] = report.bucket_losses[b];
+      buckets += fmt::format("{}{:.4f}", b == 0 ? "" : " ", report.bucket_losses[b]);
+    }
+    context_.metrics.tell("eval", state_.global_step, fields);
+    fields["global_step"] = state_.global_step;
+    heartbeat_.tell("eval", std::move(fields));
+    log_info("held-out loss {:.5f} after step {}{}", report.loss, state_.global_step,
+             buckets.empty() ? "" : ", by timestep from clean to noisy: " + buckets);
   }
 
   Status sample() {
@@ -234,7 +366,7 @@ class Run {
 
   Status finish() {
     heartbeat_.phase("finish");
-    YARD_TRY(prepare_trainee(recipe_.stages.back().train));
+    YARD_TRY(prepare_trainee(recipe_.stages.back()));
     const Status saved = checkpointer_.wait();
     YARD_TRY(agree(group_, saved, "saving the last checkpoint"));
     if (recipe_.data.synthetic) return tell_finish();
@@ -261,29 +393,7 @@ class Run {
     return Ok{};
   }
 
-  void tell_step(const StepReport& report) {
-    Json beat = {{"stage", stage().name},
-                 {"step", state_.stage_step},
-                 {"global_step", state_.global_step},
-                 {"global_steps", recipe_.step_count()},
-                 {"lr", report.learning_rate},
-                 {"grad_norm", report.gradient_norm},
-                 {"samples", stage().batch},
-                 {"step_s", report.step_s},
-                 {"compute_s", report.compute_s},
-                 {"data_wait_s", report.data_wait_s},
-                 {"comm_wait_s", report.comm_wait_s}};
-    if (context_.is_first_rank()) beat["loss"] = report.loss;
-    heartbeat_.tell("step", std::move(beat));
-    const auto now = std::chrono::steady_clock::now();
-    if (!context_.is_first_rank() || now - logged_at_ < kLogInterval) return;
-    logged_at_ = now;
-    log_info("step {}/{}  loss {:.4f}  {:.0f} ms (data {:.0f}, ranks {:.0f})", state_.global_step,
-             recipe_.step_count(), report.loss, 1e3 * report.step_s, 1e3 * report.data_wait_s,
-             1e3 * report.comm_wait_s);
-  }
-
-  const Recipe& recipe_;
+  Recipe& recipe_;  // micro_batch of stages is set on the way
   RunContext& context_;
   collective::Group& group_;
   HeartbeatWriter& heartbeat_;
@@ -292,30 +402,9 @@ class Run {
   RunState state_;
   std::optional<LoadedCheckpoint> loaded_;  // until its optimiser state was taken up
   std::unique_ptr<Trainee> trainee_;
-  Train trained_ = Train::kDenoiser;
   HeldOutLoss* held_out_ = nullptr;  // of the present stage
-  std::chrono::steady_clock::time_point logged_at_{};
+  StepReporter reporter_;
 };
-
-void set_up_torch(const Recipe& recipe, int thread_count) {
-  at::set_num_threads(thread_count);
-  if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);  // may be set once
-  at::globalContext().setFlushDenormal(true);
-  at::globalContext().setDeterministicAlgorithms(recipe.deterministic, /*warn_only=*/true);
-}
-
-Status open_inputs(RunContext& context) {
-  const Recipe& recipe = context.recipe;
-  if (!recipe.model.tokenizer.empty()) {
-    YARD_ASSIGN(context.tokenizer, text::ClipTokenizer::open(recipe.model.tokenizer));
-  }
-  YARD_ASSIGN(context.networks,
-              Networks::create(recipe, context.tokenizer ? &*context.tokenizer : nullptr));
-  if (!recipe.data.synthetic) {
-    YARD_ASSIGN(context.samples, Samples::open(recipe.data, recipe.seed));
-  }
-  return Ok{};
-}
 
 Status train_guarded(Recipe& recipe, const TrainerOptions& options, collective::Group& group,
                      HeartbeatWriter& heartbeat, const StopToken& stop) {
@@ -324,6 +413,7 @@ Status train_guarded(Recipe& recipe, const TrainerOptions& options, collective::
   RunContext context{recipe, options, group, heartbeat, DiffusionSchedule(recipe.diffusion)};
   YARD_TRY(open_inputs(context));
   YARD_TRY(fit_stages(recipe, group.size(), context.networks->factors()));
+  YARD_TRY(take_noted_micro_batches(recipe, options.output_dir, group));
   YARD_ASSIGN(context.groups, TrainingGroups::create(recipe.parallel, group));
   YARD_ASSIGN(const auto store, storage::DirectoryStore::open(options.output_dir));
   Checkpointer checkpointer(*store, options.output_dir, recipe, group, heartbeat);

@@ -18,14 +18,18 @@ struct TrainerOptions {
   std::string output_dir;  // made if needed; of all ranks the same folder
   std::string job_dir;     // paths in heartbeats are relative to it; empty: as they are
   int thread_count = 1;    // intra-op threads of this rank
+  // Memory that this rank may take yet, for micro-batches that are probed; 0: not known, no limit.
+  uint64_t memory_bytes = 0;
 };
 
 // Takes the run up from the newest checkpoint in output_dir, trains the stages that are left, saves
 // the model. Once `stop` is asked on any rank, all end the running step, save and return
 // kCancelled. kInvalidArgument: the recipe does not fit its data, models or rank count, the
-// checkpoint is of another recipe, or the loss is not a number (step and samples are named).
-// kExhausted: the last checkpoint or the model could not be written. kUnavailable: a rank was lost
-// (named).
+// checkpoint is of another recipe, or the loss is no number, or too high, more often than
+// recipe.guard allows (step and samples are named, and stand in output_dir/not_finite).
+// kExhausted: the last checkpoint or the model could not be written, or not even one sample fits
+// into memory. kUnavailable: a rank was lost (named) or ran out of memory; started again the run
+// goes on, with half the micro-batch.
 Status train(Recipe recipe, const TrainerOptions& options, collective::Group& group,
              HeartbeatWriter& heartbeat, const StopToken& stop);
 

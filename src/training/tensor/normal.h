@@ -20,6 +20,7 @@ enum class Purpose : uint32_t {
   kEvaluationTimestep = 7,
   kSyntheticLatent = 8,
   kSyntheticText = 9,
+  kNoiseOffset = 10,  // a constant per channel, added to noise
 };
 
 struct Draw {
