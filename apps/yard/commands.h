@@ -36,6 +36,9 @@ void add_job_commands(CLI::App& app, Context& context);          // yard run|job
 void add_s3_commands(CLI::App& app, Context& context);           // yard s3 serve|env|uploads
 void add_s3_uploads_command(CLI::App& group, Context& context);  // of `yard s3`
 void add_collective_commands(CLI::App& app, Context& context);   // yard topo|check|flight
+void add_serve_command(CLI::App& app, Context& context);         // yard serve
+void add_env_command(CLI::App& app, Context& context);           // yard env
+void add_users_commands(CLI::App& app, Context& context);        // yard users list|add|remove
 void add_report_command(CLI::App& app, Context& context);        // yard report
 
 }  // namespace yard::app

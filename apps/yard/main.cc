@@ -65,6 +65,9 @@ int run(int argc, char** argv) {
   yard::app::add_mount_commands(app, context);
   yard::app::add_shards_commands(app, context);
   yard::app::add_prep_commands(app, context);
+  yard::app::add_serve_command(app, context);
+  yard::app::add_env_command(app, context);
+  yard::app::add_users_commands(app, context);
   yard::app::add_job_commands(app, context);
   yard::app::add_s3_commands(app, context);
   yard::app::add_collective_commands(app, context);

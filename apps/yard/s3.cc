@@ -1,8 +1,5 @@
 // yard s3 serve, env: a folder served as an S3 endpoint.
 #include <fmt/format.h>
-#include <netdb.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -13,6 +10,7 @@
 #include "base/log.h"
 #include "base/open_files.h"
 #include "commands.h"
+#include "endpoint.h"
 #include "gateway/credentials.h"
 #include "gateway/gateway.h"
 #include "gateway/root.h"
@@ -22,10 +20,6 @@ namespace yard::app {
 namespace {
 
 constexpr std::chrono::seconds kStopGrace{10};
-constexpr std::chrono::seconds kStartWait{10};  // of `env` for a `serve` that was started before it
-constexpr std::chrono::seconds kRestartWait{5};  // where one has served before
-constexpr std::chrono::milliseconds kStartPoll{20};
-constexpr std::chrono::milliseconds kConnectWait{1000};
 
 struct ServeOptions {
   std::string folder;
@@ -36,24 +30,6 @@ struct ServeOptions {
   std::string tls_certificate;
   std::string tls_key;
 };
-
-struct HostPort {
-  std::string host;
-  uint16_t port = 0;
-};
-
-// "127.0.0.1:9000", "[::1]:9000"; ":9000" means all interfaces.
-Result<HostPort> parse_listen(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  const std::string digits = colon == text.npos ? "" : text.substr(colon + 1);
-  const bool is_number = !digits.empty() && digits.size() <= 5 &&
-                         digits.find_first_not_of("0123456789") == digits.npos;
-  if (!is_number || std::stoul(digits) > 65535)
-    return Error{Code::kInvalidArgument, "--listen '" + text + "': not HOST:PORT"};
-  std::string host = text.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return HostPort{host, uint16_t(std::stoul(digits))};
-}
 
 std::string endpoint_path(const std::string& folder) {
   return folder + "/.yard/endpoint";
@@ -104,60 +80,17 @@ Status run_serve(ServeOptions options, const Context& context) {
   return Ok{};
 }
 
-// In single quotes for a shell.
-std::string shell_quoted(std::string_view text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-// Whether anybody listens at "http://HOST:PORT".
-bool is_listening(const std::string& url) {
-  const std::string authority = url.substr(url.find("//") + 2);
-  const auto address = parse_listen(authority.substr(0, authority.find('/')));
-  if (!address) return false;
-  const addrinfo hints{.ai_flags = AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-  addrinfo* found = nullptr;
-  const std::string port = std::to_string(address->port);
-  if (::getaddrinfo(address->host.c_str(), port.c_str(), &hints, &found) != 0) return false;
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  for (; found != nullptr; found = found->ai_next) {
-    const UniqueFd socket(
-        ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!socket.valid()) continue;
-    if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0) return true;
-    if (errno != EINPROGRESS) continue;
-    pollfd waiting{.fd = socket.get(), .events = POLLOUT};
-    int failed = 0;
-    socklen_t size = sizeof failed;
-    if (::poll(&waiting, 1, int(kConnectWait.count())) == 1 &&
-        ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &size) == 0 && failed == 0)
-      return true;
-  }
-  return false;
-}
-
 // In "yard s3 serve DIR & eval "$(yard s3 env DIR)"" the first has not said yet where it listens,
 // or what stands there is of one that has ended.
 Result<std::string> wait_for_endpoint(const std::string& folder, const Context& context) {
   struct stat info = {};
   if (::stat(folder.c_str(), &info) != 0) return errno_error(folder, errno);
-  const auto start = std::chrono::steady_clock::now();
-  for (;;) {
-    auto endpoint = read_file(endpoint_path(folder));
-    if (!endpoint && endpoint.error().code != Code::kNotFound) return endpoint;
-    const std::string url = endpoint ? endpoint->substr(0, endpoint->find('\n')) : "";
-    if (endpoint && is_listening(url)) return endpoint;
-    const auto waited = std::chrono::steady_clock::now() - start;
-    if (waited < (endpoint ? kRestartWait : kStartWait) && !context.stop.wait_for(kStartPoll))
-      continue;
-    if (!endpoint)
-      return std::move(endpoint).error().while_("'yard s3 serve' has not served this folder yet");
-    return Error{Code::kUnavailable,
-                 fmt::format("{}: nobody answers at {}; its gateway has ended, 'yard s3 serve {}' "
-                             "starts one",
-                             folder, url, folder)};
-  }
+  auto endpoint = wait_for_server(
+      endpoint_path(folder),
+      [](const std::string& text) { return text.substr(0, text.find('\n')); },
+      fmt::format("'yard s3 serve {}' starts one", folder), context.stop);
+  if (endpoint || endpoint.error().code != Code::kNotFound) return endpoint;
+  return std::move(endpoint).error().while_("'yard s3 serve' has not served this folder yet");
 }
 
 Status run_env(const std::string& folder, const Context& context) {

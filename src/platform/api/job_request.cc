@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "observe/job_observer.h"
+
 namespace yard::api {
 namespace {
 
@@ -107,6 +109,7 @@ AwsStatus check_training(const Json& input) {
   YARD_TRY(check_times(input));
   YARD_TRY(check_channels(input));
   YARD_TRY(check_s3_uri(text(member(input, "OutputDataConfig"), "S3OutputPath"), "S3OutputPath"));
+  YARD_TRY(observe::metric_definitions(input));
   const Json& checkpoints = member(input, "CheckpointConfig");
   if (checkpoints.empty()) return Ok{};
   return check_s3_uri(text(checkpoints, "S3Uri"), "CheckpointConfig");

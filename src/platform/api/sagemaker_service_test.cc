@@ -92,6 +92,7 @@ TEST_F(SagemakerServiceTest, WhatDoesNotGoTogetherIsRefusedBeforeAnyHostIsAsked)
       {"/StoppingCondition/MaxWaitTimeInSeconds", 7200},
       {"/OutputDataConfig/S3OutputPath", "https://b/x"},
       {"/CheckpointConfig", {{"S3Uri", "s3:///x"}}},
+      {"/AlgorithmSpecification/MetricDefinitions", {{{"Name", "loss"}, {"Regex", "loss=(["}}}},
       {"/Tags", {{{"Key", "a"}, {"Value", "1"}}, {{"Key", "a"}, {"Value", "2"}}}},
       {"/Tags", {{{"Key", "aws:x"}, {"Value", "1"}}}},
       {"/InputDataConfig", {{{"ChannelName", "train"}, {"DataSource", Json::object()}}}}};
