@@ -187,6 +187,29 @@ TEST(DdimTest, StepsAreThoseOfDiffusers) {
   EXPECT_NEAR(v[24].x_factor * 0.3 + v[24].output_factor * -0.7, 0.308469928, 1e-5);
 }
 
+// Golden values: the same with rescale_betas_zero_snr=True, timestep_spacing="trailing", and
+// DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True,
+// flow_shift=3, solver_order=1), which takes Euler steps.
+TEST(SamplerTest, StepsUnderZeroTerminalSnrAndOfAFlowAreThoseOfDiffusers) {
+  const auto expect = [](const DiffusionRecipe& recipe, int64_t count,
+                         const std::vector<std::pair<size_t, double>>& golden) {
+    const auto steps = plan_sampler(DiffusionSchedule(recipe), count);
+    for (const auto& [i, value] : golden)
+      EXPECT_NEAR(steps[i].x_factor * 0.3 + steps[i].output_factor * -0.7, value, 2e-5) << i;
+  };
+  expect({.prediction = Prediction::kVelocity, .zero_terminal_snr = true}, 25,
+         {{0, 0.313501954}, {1, 0.315942526}, {12, 0.343228281}, {24, 0.41507709}});
+  expect({.prediction = Prediction::kSample, .zero_terminal_snr = true}, 25,
+         {{0, 0.286385536}, {1, 0.283764333}, {12, 0.240051627}, {24, -0.555498600}});
+  expect({.prediction = Prediction::kFlow, .flow_shift = 3}, 10,
+         {{0, 0.325007766}, {1, 0.328853607}, {5, 0.358330071}, {9, 0.474854171}});
+  const DiffusionSchedule zero(
+      DiffusionRecipe{.prediction = Prediction::kVelocity, .zero_terminal_snr = true});
+  EXPECT_NEAR(zero.alpha_cumprod(1), 0.998233497, 2e-5);
+  EXPECT_NEAR(zero.alpha_cumprod(500), 0.241018638, 5e-6);
+  EXPECT_NEAR(zero.alpha_cumprod(998), 1.96796336e-07, 1e-9);
+}
+
 TEST(DdimTest, PlansEveryStepCount) {
   const DiffusionSchedule schedule(DiffusionRecipe{.train_timesteps = 7});
   for (int64_t count = 1; count <= 7; ++count) {
