@@ -4,72 +4,9 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/silu.h>
 
+#include "models/tiles_internal.h"
+
 namespace yard::models {
-namespace {
-
-// Beyond any known model; against configs that would build for hours.
-constexpr size_t kBlockCountMax = 8;
-constexpr int64_t kDepthMax = 64;
-
-void check_block_types(ConfigReader& reader, std::string_view key, std::string_view supported,
-                       size_t count) {
-  const std::vector<std::string> types =
-      reader.texts(key, std::vector<std::string>(count, std::string(supported)));
-  for (const std::string& type : types) {
-    if (type != supported) {
-      reader.fail("'" + std::string(key) + "': " + type + " is not supported, only " +
-                  std::string(supported));
-    }
-  }
-  if (types.size() != count) {
-    reader.fail("'" + std::string(key) + "' must have as many entries as 'block_out_channels'");
-  }
-}
-
-}  // namespace
-
-Result<AutoencoderConfig> AutoencoderConfig::parse(const Json& config, const std::string& what) {
-  ConfigReader reader(config, what);
-  AutoencoderConfig c;
-  size_t count = 1;
-  if (reader.has("block_out_channels") && config["block_out_channels"].is_array()) {
-    count = config["block_out_channels"].size();
-  }
-  if (count < 1 || count > kBlockCountMax) {
-    reader.fail("'block_out_channels' must name 1 to " + std::to_string(kBlockCountMax) +
-                " blocks");
-  }
-  c.block_out_channels = reader.sizes("block_out_channels", count, 64);
-  check_block_types(reader, "down_block_types", "DownEncoderBlock2D", count);
-  check_block_types(reader, "up_block_types", "UpDecoderBlock2D", count);
-  c.in_channels = reader.size("in_channels", 3);
-  c.out_channels = reader.size("out_channels", 3);
-  c.layers_per_block = reader.size("layers_per_block", 1);
-  c.latent_channels = reader.size("latent_channels", 4);
-  c.norm.groups = reader.size("norm_num_groups", 32);
-  c.sample_size = reader.size_or_null("sample_size", 32);
-  c.scaling_factor = reader.number("scaling_factor", 0.18215);
-  c.mid_block_add_attention = reader.boolean("mid_block_add_attention", true);
-  reader.fixed("act_fn", "silu");
-  reader.fixed("shift_factor", nullptr);
-  reader.fixed("latents_mean", nullptr);
-  reader.fixed("latents_std", nullptr);
-  reader.fixed("use_quant_conv", true);
-  reader.fixed("use_post_quant_conv", true);
-  reader.ignored("force_upcast");
-  for (const int64_t channels : c.block_out_channels) {
-    if (channels % c.norm.groups != 0) {
-      reader.fail("'block_out_channels': " + std::to_string(channels) +
-                  " is not a multiple of 'norm_num_groups', " + std::to_string(c.norm.groups));
-    }
-  }
-  if (c.layers_per_block > kDepthMax) {
-    reader.fail("'layers_per_block' must be at most " + std::to_string(kDepthMax));
-  }
-  YARD_TRY(reader.finish());
-  return c;
-}
-
 namespace {
 
 // The single-head attention of the middle block: a GroupNorm over pixels, then Attention.
@@ -77,7 +14,7 @@ class PixelAttention {
  public:
   PixelAttention(const Scope& scope, int64_t channels, NormOptions norm)
       : norm_(scope / "group_norm", norm.groups, channels, norm.eps),
-        attention_(scope, channels, channels, 1, true) {}
+        attention_(scope, {.width = channels, .context_width = channels, .qkv_bias = true}) {}
 
   at::Tensor operator()(const at::Tensor& x) const {
     const at::Tensor tokens = pixels_to_tokens(norm_(x));
@@ -91,11 +28,11 @@ class PixelAttention {
 
 struct MidBlock {
   MidBlock(const Scope& scope, int64_t channels, NormOptions norm, bool with_attention)
-      : resnet_1(scope / "resnets" / 0, channels, channels, 0, norm),
+      : resnet_1(scope / "resnets" / 0, channels, channels, 0, ResnetOptions{.norm = norm}),
         attention(with_attention ? std::optional<PixelAttention>(
                                        std::in_place, scope / "attentions" / 0, channels, norm)
                                  : std::nullopt),
-        resnet_2(scope / "resnets" / 1, channels, channels, 0, norm) {}
+        resnet_2(scope / "resnets" / 1, channels, channels, 0, ResnetOptions{.norm = norm}) {}
   at::Tensor operator()(const at::Tensor& x) const {
     const at::Tensor h = resnet_1(x, {});
     return resnet_2(attention ? (*attention)(h) : h, {});
@@ -127,7 +64,8 @@ struct Encoder {
       const Scope here = scope / static_cast<int64_t>(i);
       const int64_t out = c.block_out_channels[i];
       for (int64_t layer = 0; layer < c.layers_per_block; ++layer) {
-        levels[i].resnets.emplace_back(here / "resnets" / layer, channels, out, 0, c.norm);
+        levels[i].resnets.emplace_back(here / "resnets" / layer, channels, out, 0,
+                                       ResnetOptions{.norm = c.norm});
         channels = out;
       }
       if (i + 1 < levels.size()) levels[i].downsample.emplace(here / "downsamplers" / 0, out, 0);
@@ -167,7 +105,8 @@ struct Decoder {
       const Scope here = scope / static_cast<int64_t>(i);
       const int64_t out = c.block_out_channels[count - 1 - i];
       for (int64_t layer = 0; layer < c.layers_per_block + 1; ++layer) {
-        levels[i].resnets.emplace_back(here / "resnets" / layer, channels, out, 0, c.norm);
+        levels[i].resnets.emplace_back(here / "resnets" / layer, channels, out, 0,
+                                       ResnetOptions{.norm = c.norm});
         channels = out;
       }
       if (i + 1 < count) levels[i].upsample.emplace(here / "upsamplers" / 0, out);
@@ -196,13 +135,18 @@ struct Decoder {
 struct AutoencoderKL::Layers {
   Layers(const Scope& root, const AutoencoderConfig& c)
       : encoder(root / "encoder", c),
-        quant(root / "quant_conv", 2 * c.latent_channels, 2 * c.latent_channels, 1),
-        post_quant(root / "post_quant_conv", c.latent_channels, c.latent_channels, 1),
+        quant(make_quant(root / "quant_conv", c.use_quant_conv, 2 * c.latent_channels)),
+        post_quant(make_quant(root / "post_quant_conv", c.use_post_quant_conv, c.latent_channels)),
         decoder(root / "decoder", c) {}
 
+  static std::optional<Conv2d> make_quant(const Scope& scope, bool used, int64_t channels) {
+    if (!used) return {};
+    return Conv2d(scope, channels, channels, 1);
+  }
+
   Encoder encoder;
-  Conv2d quant;
-  Conv2d post_quant;
+  std::optional<Conv2d> quant;
+  std::optional<Conv2d> post_quant;
   Decoder decoder;
 };
 
@@ -231,13 +175,47 @@ AutoencoderKL::AutoencoderKL(const AutoencoderConfig& config, std::optional<uint
 
 AutoencoderKL::~AutoencoderKL() = default;
 
+at::Tensor AutoencoderKL::moments(const at::Tensor& pictures) const {
+  const at::Tensor h = layers_->encoder(pictures);
+  return layers_->quant ? (*layers_->quant)(h) : h;
+}
+
+namespace {
+
+LatentDistribution distribution_of(const at::Tensor& moments) {
+  const auto halves = moments.chunk(2, 1);
+  return {halves[0], at::clamp(halves[1], -30.0, 20.0)};
+}
+
+}  // namespace
+
 LatentDistribution AutoencoderKL::encode(const at::Tensor& pictures) const {
-  const auto moments = layers_->quant(layers_->encoder(pictures)).chunk(2, 1);
-  return {moments[0], at::clamp(moments[1], -30.0, 20.0)};
+  return distribution_of(moments(pictures));
 }
 
 at::Tensor AutoencoderKL::decode(const at::Tensor& latents) const {
-  return layers_->decoder(layers_->post_quant(latents));
+  return layers_->decoder(layers_->post_quant ? (*layers_->post_quant)(latents) : latents);
+}
+
+LatentDistribution AutoencoderKL::encode(const at::Tensor& pictures,
+                                         const AutoencoderTiling& tiling) const {
+  if (pictures.size(2) <= tiling.sample_side_min && pictures.size(3) <= tiling.sample_side_min)
+    return encode(pictures);
+  return distribution_of(by_tiles(pictures,
+                                  {.side_in = tiling.sample_side_min,
+                                   .side_out = tiling.latent_side_min,
+                                   .overlap_factor = tiling.overlap_factor},
+                                  [this](const at::Tensor& tile) { return moments(tile); }));
+}
+
+at::Tensor AutoencoderKL::decode(const at::Tensor& latents, const AutoencoderTiling& tiling) const {
+  if (latents.size(2) <= tiling.latent_side_min && latents.size(3) <= tiling.latent_side_min)
+    return decode(latents);
+  return by_tiles(latents,
+                  {.side_in = tiling.latent_side_min,
+                   .side_out = tiling.sample_side_min,
+                   .overlap_factor = tiling.overlap_factor},
+                  [this](const at::Tensor& tile) { return decode(tile); });
 }
 
 }  // namespace yard::models

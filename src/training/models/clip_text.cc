@@ -7,14 +7,24 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/tril.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
+#include <limits>
 
 namespace yard::models {
 namespace {
 
 constexpr int64_t kDepthMax = 256;  // against configs that would build for hours
+
+bool is_projection_class(const Json& architectures) {
+  return architectures.is_array() && !architectures.empty() &&
+         architectures[0] == "CLIPTextModelWithProjection";
+}
 
 }  // namespace
 
@@ -35,9 +45,11 @@ Result<ClipTextConfig> ClipTextConfig::parse(const Json& config, const std::stri
   }
   c.quick_gelu = act == "quick_gelu";
   reader.fixed("attention_dropout", 0);
+  c.projection_dim = reader.size("projection_dim", c.projection_dim);
+  c.with_projection = is_projection_class(reader.raw("architectures"));
   for (const char* key :
-       {"bos_token_id", "pad_token_id", "projection_dim", "initializer_factor", "initializer_range",
-        "dropout", "return_dict", "output_hidden_states", "output_attentions", "use_cache"}) {
+       {"bos_token_id", "pad_token_id", "initializer_factor", "initializer_range", "dropout",
+        "return_dict", "output_hidden_states", "output_attentions", "use_cache"}) {
     reader.ignored(key);
   }
   if (c.num_hidden_layers > kDepthMax) {
@@ -81,9 +93,10 @@ struct EncoderLayer {
                          static_cast<double>(c.num_hidden_layers));
   }
 
-  at::Tensor operator()(const at::Tensor& x, const ClipTextConfig& c) const {
+  at::Tensor operator()(const at::Tensor& x, const ClipTextConfig& c,
+                        const AttentionOptions& options) const {
     const at::Tensor a = norm1(x);
-    const at::Tensor h = x + out(attention(q(a), k(a), v(a), c.num_attention_heads, true));
+    const at::Tensor h = x + out(attention(q(a), k(a), v(a), options));
     const at::Tensor wide = fc1(norm2(h));
     return h + fc2(c.quick_gelu ? wide * at::sigmoid(wide * 1.702) : at::gelu(wide));
   }
@@ -97,14 +110,19 @@ struct EncoderLayer {
 }  // namespace
 
 struct ClipTextModel::Layers {
-  Layers(const Scope& root, const ClipTextConfig& c)
+  Layers(const Scope& root, const ClipTextConfig& c, const Scope& outside)
       : tokens((root / "embeddings" / "token_embedding")
                    .add("weight", {c.vocab_size, c.hidden_size}, Init::kNormal, 0.02)),
         positions(
             (root / "embeddings" / "position_embedding")
                 .add("weight", {c.max_position_embeddings, c.hidden_size}, Init::kNormal, 0.02)),
         layers(make_layers(root / "encoder" / "layers", c)),
-        final_norm(root / "final_layer_norm", c.hidden_size, c.layer_norm_eps) {}
+        final_norm(root / "final_layer_norm", c.hidden_size, c.layer_norm_eps) {
+    if (!c.with_projection) return;
+    projection = (outside / "text_projection")
+                     .add("weight", {c.projection_dim, c.hidden_size}, Init::kNormal,
+                          1 / std::sqrt(static_cast<double>(c.hidden_size)));
+  }
 
   static std::vector<EncoderLayer> make_layers(const Scope& scope, const ClipTextConfig& c) {
     std::vector<EncoderLayer> layers;
@@ -115,25 +133,50 @@ struct ClipTextModel::Layers {
   at::Tensor tokens, positions;
   std::vector<EncoderLayer> layers;
   LayerNorm final_norm;
+  std::optional<at::Tensor> projection;
 };
 
 ClipTextModel::ClipTextModel(const ClipTextConfig& config, std::optional<uint64_t> seed)
     : config_(config),
       parameters_(seed),
-      layers_(std::make_unique<Layers>(Scope(parameters_) / "text_model", config_)) {}
+      layers_(std::make_unique<Layers>(Scope(parameters_) / "text_model", config_,
+                                       Scope(parameters_))) {}
 
 ClipTextModel::~ClipTextModel() = default;
 
-ClipTextOutput ClipTextModel::forward(const at::Tensor& input_ids) const {
+namespace {
+
+// Each token sees itself and those before it, without the hidden ones.
+AttentionOptions attention_options(const ClipTextConfig& c, const std::optional<at::Tensor>& mask) {
+  if (!mask) return {.heads = c.num_attention_heads, .causal = true, .bias = {}};
+  const at::Tensor keeps = mask->to(at::kBool).unsqueeze(1).unsqueeze(1);
+  const int64_t length = mask->size(1);
+  const at::Tensor before = at::tril(at::ones({length, length}, keeps.options()));
+  const at::Tensor zero = at::zeros({1}, keeps.options().dtype(at::kFloat));
+  const at::Tensor hidden = zero - std::numeric_limits<float>::infinity();
+  return {.heads = c.num_attention_heads,
+          .bias = at::where(before.logical_and(keeps), zero, hidden)};
+}
+
+}  // namespace
+
+ClipTextOutput ClipTextModel::forward(const at::Tensor& input_ids,
+                                      const std::optional<at::Tensor>& attention_mask) const {
   const Layers& l = *layers_;
+  const AttentionOptions options = attention_options(config_, attention_mask);
   at::Tensor h = at::embedding(l.tokens, input_ids) + l.positions.slice(0, 0, input_ids.size(1));
-  for (const EncoderLayer& layer : l.layers) h = layer(h, config_);
-  h = l.final_norm(h);
-  // Old configs say eos_token_id 2 whatever the vocabulary: there the largest id is the end.
+  ClipTextOutput out{.hidden_states = {h}};
+  for (const EncoderLayer& layer : l.layers) {
+    h = layer(h, config_, options);
+    out.hidden_states.push_back(h);
+  }
+  out.last_hidden_state = l.final_norm(h);
   const at::Tensor is_end =
       config_.eos_token_id == 2 ? input_ids : input_ids.eq(config_.eos_token_id).to(at::kInt);
   const at::Tensor rows = at::arange(input_ids.size(0), input_ids.options());
-  return {h, h.index({rows, at::argmax(is_end, 1)})};
+  out.pooler_output = out.last_hidden_state.index({rows, at::argmax(is_end, 1)});
+  if (l.projection) out.text_embeds = at::linear(out.pooler_output, *l.projection);
+  return out;
 }
 
 }  // namespace yard::models

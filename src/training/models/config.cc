@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/nearest_name.h"
+
 namespace yard::models {
 namespace {
 
@@ -28,6 +30,11 @@ const Json* ConfigReader::find(std::string_view key) {
   if (!config_.is_object()) return nullptr;
   const auto it = config_.find(key);
   return it == config_.end() ? nullptr : &*it;
+}
+
+Json ConfigReader::raw(std::string_view key) {
+  const Json* value = find(key);
+  return value == nullptr ? Json() : *value;
 }
 
 bool ConfigReader::has(std::string_view key) const {
@@ -66,6 +73,16 @@ int64_t ConfigReader::size_or_null(std::string_view key, int64_t fallback) {
   return fallback;
 }
 
+int64_t ConfigReader::side_or_null(std::string_view key, int64_t fallback) {
+  const Json value = raw(key);
+  if (value.is_null()) return fallback;
+  if (is_size(value)) return value.get<int64_t>();
+  if (value.is_array() && value.size() == 2 && std::ranges::all_of(value, is_size))
+    return value[0].get<int64_t>();
+  fail_kind(key, kSizeText + ", or a list of two such");
+  return fallback;
+}
+
 std::vector<int64_t> ConfigReader::sizes(std::string_view key, size_t count, int64_t fallback) {
   const Json* value = find(key);
   if (value == nullptr) return std::vector<int64_t>(count, fallback);
@@ -85,6 +102,22 @@ double ConfigReader::number(std::string_view key, double fallback) {
   return fallback;
 }
 
+std::optional<double> ConfigReader::number_or_null(std::string_view key) {
+  if (has(key)) return number(key, 0);
+  ignored(key);
+  return std::nullopt;
+}
+
+std::vector<double> ConfigReader::numbers_or_null(std::string_view key) {
+  const Json value = raw(key);
+  if (value.is_null()) return {};
+  if (value.is_array() &&
+      std::ranges::all_of(value, [](const Json& entry) { return entry.is_number(); }))
+    return value.get<std::vector<double>>();
+  fail_kind(key, "a list of numbers");
+  return {};
+}
+
 bool ConfigReader::boolean(std::string_view key, bool fallback) {
   const Json* value = find(key);
   if (value == nullptr) return fallback;
@@ -93,12 +126,39 @@ bool ConfigReader::boolean(std::string_view key, bool fallback) {
   return fallback;
 }
 
+std::vector<bool> ConfigReader::booleans(std::string_view key, size_t count, bool fallback) {
+  const Json value = raw(key);
+  if (value.is_null()) return std::vector<bool>(count, fallback);
+  if (value.is_boolean()) return std::vector<bool>(count, value.get<bool>());
+  if (value.is_array() && value.size() == count &&
+      std::ranges::all_of(value, [](const Json& entry) { return entry.is_boolean(); }))
+    return value.get<std::vector<bool>>();
+  fail_kind(key, "true or false, or a list of " + std::to_string(count) + " such");
+  return std::vector<bool>(count, fallback);
+}
+
 std::string ConfigReader::text(std::string_view key, std::string_view fallback) {
   const Json* value = find(key);
   if (value == nullptr) return std::string(fallback);
   if (value->is_string()) return value->get<std::string>();
   fail_kind(key, "a string");
   return std::string(fallback);
+}
+
+std::string ConfigReader::text_or_null(std::string_view key, std::string_view fallback) {
+  if (config_.is_object() && config_.contains(key) && !has(key)) {
+    ignored(key);
+    return {};
+  }
+  return text(key, fallback);
+}
+
+std::string ConfigReader::choice(std::string_view key, std::string_view fallback,
+                                 const std::vector<std::string_view>& known) {
+  std::string value = text(key, fallback);
+  if (std::ranges::find(known, value) == known.end())
+    fail("'" + std::string(key) + "': '" + value + "' is not supported" + suggestion(value, known));
+  return value;
 }
 
 std::vector<std::string> ConfigReader::texts(std::string_view key,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,16 +29,29 @@ class ConfigReader {
   // A count or a width: from 1 to kSizeMax.
   int64_t size(std::string_view key, int64_t fallback);
   int64_t size_or_null(std::string_view key, int64_t fallback);
+  // A side of square pictures; of [height, width] the height.
+  int64_t side_or_null(std::string_view key, int64_t fallback);
   // `count` sizes: a list, or one value meant for all of them.
   std::vector<int64_t> sizes(std::string_view key, size_t count, int64_t fallback);
   double number(std::string_view key, double fallback);
+  std::optional<double> number_or_null(std::string_view key);
+  std::vector<double> numbers_or_null(std::string_view key);
   bool boolean(std::string_view key, bool fallback);
+  // `count` of them: a list, or one value meant for all.
+  std::vector<bool> booleans(std::string_view key, size_t count, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
+  // Empty for null. Only for keys whose null has a meaning of its own.
+  std::string text_or_null(std::string_view key, std::string_view fallback);
+  // One of `known`, else an error that names the nearest.
+  std::string choice(std::string_view key, std::string_view fallback,
+                     const std::vector<std::string_view>& known);
   std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
   // A key that we support at one value only.
   void fixed(std::string_view key, const Json& value);
   // A key that has no effect on us.
   void ignored(std::string_view key);
+  // The value as it stands, null where the key is absent. Counts as asking for it.
+  Json raw(std::string_view key);
   // Present and not null. Does not count as asking for the key.
   bool has(std::string_view key) const;
 

@@ -11,6 +11,7 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/silu.h>
 #include <ATen/ops/sin.h>
 
 #include <cmath>
@@ -49,13 +50,15 @@ at::Tensor GroupNorm::operator()(const at::Tensor& x) const {
   return at::group_norm(x, groups, weight, bias, eps);
 }
 
-LayerNorm::LayerNorm(const Scope& scope, int64_t width, double eps)
-    : weight(scope.add("weight", {width}, Init::kOnes)),
-      bias(scope.add("bias", {width}, Init::kZeros)),
-      eps(eps) {}
+LayerNorm::LayerNorm(const Scope& scope, int64_t width, double eps, Affine affine)
+    : width(width), eps(eps) {
+  if (affine == Affine::kNone) return;
+  weight = scope.add("weight", {width}, Init::kOnes);
+  bias = scope.add("bias", {width}, Init::kZeros);
+}
 
 at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
-  return at::layer_norm(x, weight.sizes(), weight, bias, eps);
+  return at::layer_norm(x, width, weight, bias, eps);
 }
 
 namespace {
@@ -65,23 +68,27 @@ at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }
 
-at::Tensor attention_f32(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         int64_t heads, bool causal) {
-  const at::Tensor out = at::scaled_dot_product_attention(
-      split_heads(q, heads), split_heads(k, heads), split_heads(v, heads), {}, 0.0, causal);
+at::Tensor attention_as_given(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const AttentionOptions& o) {
+  const at::Tensor out =
+      at::scaled_dot_product_attention(split_heads(q, o.heads), split_heads(k, o.heads),
+                                       split_heads(v, o.heads), o.bias, 0.0, o.causal);
   return out.transpose(1, 2).reshape(q.sizes());
 }
 
 }  // namespace
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t heads,
-                     bool causal) {
-  if (q.scalar_type() == at::kFloat || !q.device().is_cpu()) {
-    return attention_f32(q, k, v, heads, causal);
-  }
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionOptions& options) {
+  const bool wants_f32 = q.device().is_cpu() || options.upcast;
+  if (q.scalar_type() == at::kFloat || !wants_f32) return attention_as_given(q, k, v, options);
   // Autocast would turn the operands back into bf16.
-  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
-  return attention_f32(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), heads, causal);
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  return attention_as_given(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), options);
+}
+
+at::Tensor bias_of_mask(const at::Tensor& mask) {
+  return ((1 - mask.to(at::kFloat)) * -10000.0).unsqueeze(1).unsqueeze(1);
 }
 
 at::Tensor timestep_embedding(const at::Tensor& timesteps, int64_t width, bool flip_sin_to_cos,
@@ -93,6 +100,20 @@ at::Tensor timestep_embedding(const at::Tensor& timesteps, int64_t width, bool f
   const at::Tensor angle = timesteps.to(at::kFloat).unsqueeze(1) * frequency.unsqueeze(0);
   const at::Tensor sin = at::sin(angle), cos = at::cos(angle);
   return flip_sin_to_cos ? at::cat({cos, sin}, 1) : at::cat({sin, cos}, 1);
+}
+
+EmbeddingMlp::EmbeddingMlp(const Scope& scope, int64_t in, int64_t out, int64_t condition_width)
+    : linear_1(scope / "linear_1", in, out),
+      condition_projection(condition_width > 0
+                               ? std::optional<Linear>(std::in_place, scope / "cond_proj",
+                                                       condition_width, in, /*with_bias=*/false)
+                               : std::nullopt),
+      linear_2(scope / "linear_2", out, out) {}
+
+at::Tensor EmbeddingMlp::operator()(const at::Tensor& x,
+                                    const std::optional<at::Tensor>& condition) const {
+  const at::Tensor in = condition ? x + (*condition_projection)(*condition) : x;
+  return linear_2(at::silu(linear_1(in)));
 }
 
 }  // namespace yard::models

@@ -40,23 +40,54 @@ struct GroupNorm {
   double eps;
 };
 
+enum class Affine : uint8_t { kLearned, kNone };
+
 struct LayerNorm {
-  LayerNorm(const Scope& scope, int64_t width, double eps);
+  LayerNorm(const Scope& scope, int64_t width, double eps, Affine affine = Affine::kLearned);
   at::Tensor operator()(const at::Tensor& x) const;  // [..., width], same shape
 
-  at::Tensor weight, bias;
+  int64_t width;
   double eps;
+  std::optional<at::Tensor> weight, bias;  // none without a learned affine map
 };
 
-// softmax(q k^T / sqrt(d)) v over `heads` heads. q: [B, Lq, heads*d], k and v: [B, Lk, heads*d] ->
-// [B, Lq, heads*d]. Under bf16 autocast it computes in f32: the CPU's bf16 kernel has a backward
-// pass several times slower than the f32 one.
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t heads,
-                     bool causal = false);
+struct AttentionOptions {
+  int64_t heads = 1;
+  bool causal = false;
+  bool upcast = false;             // computes in f32 whatever the precision around it
+  std::optional<at::Tensor> bias;  // added to the scores, broadcast to [B, heads, Lq, Lk]
+};
+
+// softmax(q k^T / sqrt(d)) v over the heads. q: [B, Lq, heads*d], k and v: [B, Lk, heads*d] ->
+// [B, Lq, heads*d]. Under bf16 autocast it computes in f32 on a CPU, whose bf16 kernel has a
+// backward pass several times slower than the f32 one.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionOptions& options);
+inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            int64_t heads, bool causal = false) {
+  return attention(q, k, v, AttentionOptions{.heads = heads, .causal = causal});
+}
+
+// A mask [B, L] over what is asked, 1 keeps and 0 hides, as a bias of the scores: [B, 1, 1, L] of 0
+// and -10000, diffusers' own number.
+at::Tensor bias_of_mask(const at::Tensor& mask);
 
 // [cos, sin] (flipped) or [sin, cos] of t * 10000^(-i / (width / 2 - freq_shift)): Ho et al. 2020,
 // as diffusers' get_timestep_embedding. timesteps [B] -> [B, width] f32.
 at::Tensor timestep_embedding(const at::Tensor& timesteps, int64_t width, bool flip_sin_to_cos,
                               double freq_shift);
+
+// diffusers' TimestepEmbedding: `linear_1` (+ `cond_proj` of a condition), SiLU, `linear_2`.
+struct EmbeddingMlp {
+  // condition_width 0: takes no condition.
+  EmbeddingMlp(const Scope& scope, int64_t in, int64_t out, int64_t condition_width = 0);
+  // [B, in], condition [B, condition_width] -> [B, out].
+  at::Tensor operator()(const at::Tensor& x,
+                        const std::optional<at::Tensor>& condition = std::nullopt) const;
+
+  Linear linear_1;
+  std::optional<Linear> condition_projection;
+  Linear linear_2;
+};
 
 }  // namespace yard::models

@@ -1,51 +1,20 @@
 #include "models/model_folder.h"
 
-#include <ATen/ops/max.h>
-#include <ATen/ops/min.h>
 #include <c10/core/GradMode.h>
 
-#include <array>
+#include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 
 #include "base/file.h"
 #include "base/nearest_name.h"
+#include "models/model_classes_internal.h"
 #include "models/safetensors.h"
 #include "tensor/guard_torch.h"
 
 namespace yard::models {
 namespace {
-
-using Inputs = std::map<std::string, at::Tensor>;
-using Outputs = std::vector<NamedTensor>;
-
-Result<Outputs> forward_unet(const std::string& folder, const Inputs& inputs,
-                             const std::string& path);
-Result<Outputs> forward_autoencoder(const std::string& folder, const Inputs& inputs,
-                                    const std::string& path);
-Result<Outputs> forward_clip_text(const std::string& folder, const Inputs& inputs,
-                                  const std::string& path);
-
-struct ClassEntry {
-  ModelKind kind;
-  std::string_view class_name;
-  std::string_view weights_file;
-  Result<Outputs> (*forward)(const std::string& folder, const Inputs& inputs,
-                             const std::string& path);
-};
-
-constexpr std::array<ClassEntry, 3> kClasses = {{
-    {ModelKind::kUNet, "UNet2DConditionModel", "diffusion_pytorch_model.safetensors", forward_unet},
-    {ModelKind::kAutoencoder, "AutoencoderKL", "diffusion_pytorch_model.safetensors",
-     forward_autoencoder},
-    {ModelKind::kClipText, "CLIPTextModel", "model.safetensors", forward_clip_text},
-}};
-
-const ClassEntry& entry_of(ModelKind kind) {
-  for (const ClassEntry& entry : kClasses) {
-    if (entry.kind == kind) return entry;
-  }
-  YARD_UNREACHABLE();
-}
 
 std::string class_name_in(const Json& config) {
   if (config.contains("_class_name") && config["_class_name"].is_string()) {
@@ -59,10 +28,17 @@ std::string class_name_in(const Json& config) {
   return {};
 }
 
-std::string shape_text(at::IntArrayRef shape) {
-  std::string text = "[";
-  for (const int64_t side : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(side);
-  return text + "]";
+// PixArt's files from before it had a class of its own.
+bool is_old_pixart(const Json& config, const std::string& class_name) {
+  return class_name == "Transformer2DModel" &&
+         config.value("norm_type", Json()) == Json("ada_norm_single");
+}
+
+const ModelClass& class_of(ModelKind kind) {
+  for (const ModelClass& entry : model_classes()) {
+    if (entry.kind == kind) return entry;
+  }
+  YARD_UNREACHABLE();
 }
 
 // Buffers that older transformers wrote beside the weights.
@@ -79,6 +55,8 @@ void replace_part(std::string& name, std::string_view from, std::string_view to)
 void rename_as_ours(ModelKind kind, std::string& name) {
   switch (kind) {
     case ModelKind::kUNet:
+    case ModelKind::kPixArt:
+    case ModelKind::kClipTextProjection:
       return;
     case ModelKind::kAutoencoder:  // diffusers before 0.14
       replace_part(name, ".attentions.0.query.", ".attentions.0.to_q.");
@@ -92,6 +70,43 @@ void rename_as_ours(ModelKind kind, std::string& name) {
   }
 }
 
+Error not_an_index(const std::string& path, const std::string& why) {
+  return {Code::kCorrupt, path + ": " + why};
+}
+
+// The files that an index names, each once.
+Result<std::set<std::string>> files_of_index(const std::string& path) {
+  YARD_ASSIGN(const std::string text, read_file(path, kSafetensorsHeaderBytesMax));
+  YARD_ASSIGN(const Json index, parse_json(text, path));
+  const Json map = index.is_object() ? index.value("weight_map", Json()) : Json();
+  if (!map.is_object()) return not_an_index(path, "no 'weight_map'");
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : map.items()) {
+    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
+      return not_an_index(path, "tensor '" + tensor + "' is in no file of the folder");
+    files.insert(file.get<std::string>());
+  }
+  return files;
+}
+
+// The tensors of a folder: of the one file, or of the several that its index names, as the
+// reference packages write models over some gigabytes.
+Result<std::vector<NamedTensor>> read_weights(const std::string& folder, std::string_view name) {
+  const std::string path = folder + "/" + std::string(name);
+  auto whole = read_safetensors(path);
+  if (whole) return std::move(whole->tensors);
+  auto files = files_of_index(path + ".index.json");
+  if (whole.error().code != Code::kNotFound || (!files && files.error().code == Code::kNotFound))
+    return std::move(whole).error();
+  if (!files) return std::move(files).error();
+  std::vector<NamedTensor> tensors;
+  for (const std::string& file : *files) {
+    YARD_ASSIGN(SafetensorsFile shard, read_safetensors(folder + "/" + file));
+    std::ranges::move(shard.tensors, std::back_inserter(tensors));
+  }
+  return tensors;
+}
+
 template <typename Model, typename Config>
 Result<std::unique_ptr<Model>> load(const std::string& folder, ModelKind kind) {
   YARD_ASSIGN(const Json json, read_config(folder));
@@ -99,16 +114,17 @@ Result<std::unique_ptr<Model>> load(const std::string& folder, ModelKind kind) {
   YARD_ASSIGN(const ModelKind found, kind_of(json, what));
   if (found != kind) {
     return Error{Code::kInvalidArgument, what + ": holds a " +
-                                             std::string(entry_of(found).class_name) + ", not a " +
-                                             std::string(entry_of(kind).class_name)};
+                                             std::string(class_of(found).class_name) + ", not a " +
+                                             std::string(class_of(kind).class_name)};
   }
   YARD_ASSIGN(const Config config, Config::parse(json, what));
   return tensor::guard_torch("loading " + folder, [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Model>(config, std::nullopt);
-    const std::string path = folder + "/" + std::string(entry_of(kind).weights_file);
-    YARD_ASSIGN(SafetensorsFile file, read_safetensors(path));
-    for (NamedTensor& t : file.tensors) rename_as_ours(kind, t.name);
-    YARD_TRY(copy_parameters(file.tensors, model->parameters(), path));
+    YARD_ASSIGN(std::vector<NamedTensor> tensors,
+                read_weights(folder, class_of(kind).weights_file));
+    for (NamedTensor& t : tensors) rename_as_ours(kind, t.name);
+    YARD_TRY(copy_parameters(tensors, model->parameters(),
+                             folder + "/" + std::string(class_of(kind).weights_file)));
     return model;
   });
 }
@@ -122,8 +138,9 @@ Result<Json> read_config(const std::string& folder) {
 
 Result<ModelKind> kind_of(const Json& config, const std::string& what) {
   const std::string name = config.is_object() ? class_name_in(config) : std::string();
+  if (config.is_object() && is_old_pixart(config, name)) return ModelKind::kPixArt;
   std::vector<std::string_view> known;
-  for (const ClassEntry& entry : kClasses) {
+  for (const ModelClass& entry : model_classes()) {
     if (entry.class_name == name) return entry.kind;
     known.push_back(entry.class_name);
   }
@@ -140,7 +157,14 @@ Result<std::unique_ptr<AutoencoderKL>> load_autoencoder(const std::string& folde
 }
 
 Result<std::unique_ptr<ClipTextModel>> load_clip_text(const std::string& folder) {
-  return load<ClipTextModel, ClipTextConfig>(folder, ModelKind::kClipText);
+  YARD_ASSIGN(const Json json, read_config(folder));
+  YARD_ASSIGN(const ModelKind kind, kind_of(json, folder + "/config.json"));
+  return load<ClipTextModel, ClipTextConfig>(
+      folder, kind == ModelKind::kClipTextProjection ? kind : ModelKind::kClipText);
+}
+
+Result<std::unique_ptr<PixArtTransformer2DModel>> load_pixart(const std::string& folder) {
+  return load<PixArtTransformer2DModel, PixArtConfig>(folder, ModelKind::kPixArt);
 }
 
 Status copy_parameters(const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to,
@@ -175,8 +199,8 @@ Status copy_parameters(const std::vector<NamedTensor>& from, const std::vector<N
 
 Status save_model(const std::string& folder, ModelKind kind, Json config,
                   const std::vector<NamedTensor>& parameters) {
-  const ClassEntry& entry = entry_of(kind);
-  if (kind == ModelKind::kClipText) {
+  const ModelClass& entry = class_of(kind);
+  if (kind == ModelKind::kClipText || kind == ModelKind::kClipTextProjection) {
     config["architectures"] = {entry.class_name};
     config["model_type"] = "clip_text_model";
     config["torch_dtype"] = "float32";
@@ -195,106 +219,21 @@ Status save_model(const std::string& folder, ModelKind kind, Json config,
   return write_file_atomic(folder + "/config.json", config.dump(2) + "\n");
 }
 
-namespace {
-
-// What an input must be: -1 in a shape stands for any size of at least one.
-struct Wanted {
-  std::string name;
-  std::vector<int64_t> shape;
-  bool whole_numbers = false;
-};
-
-bool fits(at::IntArrayRef shape, const std::vector<int64_t>& wanted) {
-  if (shape.size() != wanted.size()) return false;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i] < 0 ? shape[i] < 1 : shape[i] != wanted[i]) return false;
-  }
-  return true;
+Result<std::unique_ptr<NamedModel>> NamedModel::load(const std::string& folder) {
+  YARD_ASSIGN(const Json config, read_config(folder));
+  YARD_ASSIGN(const ModelKind kind, kind_of(config, folder + "/config.json"));
+  return class_of(kind).load(folder);
 }
-
-Result<at::Tensor> take(const Inputs& inputs, const Wanted& wanted, const std::string& path) {
-  const std::string what = path + ": input tensor '" + wanted.name + "'";
-  const auto it = inputs.find(wanted.name);
-  if (it == inputs.end()) return Error{Code::kInvalidArgument, what + " is missing"};
-  const at::Tensor& tensor = it->second;
-  if (!fits(tensor.sizes(), wanted.shape)) {
-    return Error{Code::kInvalidArgument, what + " has shape " + shape_text(tensor.sizes()) +
-                                             ", the model wants " + shape_text(wanted.shape) +
-                                             " (-1: any)"};
-  }
-  if (wanted.whole_numbers && !at::isIntegralType(tensor.scalar_type(), false)) {
-    return Error{Code::kInvalidArgument, what + " must hold whole numbers"};
-  }
-  return tensor.to(wanted.whole_numbers ? at::kLong : at::kFloat);
-}
-
-// H and W of pictures that a model halves several times.
-Status check_divides(const at::Tensor& sample, int64_t factor, const std::string& path) {
-  if (sample.size(2) % factor == 0 && sample.size(3) % factor == 0) return Ok{};
-  return Error{Code::kInvalidArgument, path + ": height and width of 'sample', " +
-                                           shape_text(sample.sizes()) + ", must be multiples of " +
-                                           std::to_string(factor)};
-}
-
-Result<Outputs> forward_unet(const std::string& folder, const Inputs& inputs,
-                             const std::string& path) {
-  YARD_ASSIGN(const auto model, load_unet(folder));
-  const UNetConfig& c = model->config();
-  YARD_ASSIGN(const at::Tensor sample, take(inputs, {"sample", {-1, c.in_channels, -1, -1}}, path));
-  YARD_TRY(check_divides(sample, c.downscale(), path));
-  const int64_t batch = sample.size(0);
-  YARD_ASSIGN(const at::Tensor context,
-              take(inputs, {"encoder_hidden_states", {batch, -1, c.cross_attention_dim}}, path));
-  Inputs times = inputs;
-  const auto it = times.find("timestep");
-  // The reference takes one time for the whole batch too.
-  if (it != times.end() && it->second.numel() == 1) {
-    it->second = it->second.reshape({1}).expand({batch});
-  }
-  YARD_ASSIGN(const at::Tensor timestep, take(times, {"timestep", {batch}}, path));
-  return Outputs{{"sample", model->forward(sample, timestep, context)}};
-}
-
-Result<Outputs> forward_autoencoder(const std::string& folder, const Inputs& inputs,
-                                    const std::string& path) {
-  YARD_ASSIGN(const auto model, load_autoencoder(folder));
-  const AutoencoderConfig& c = model->config();
-  YARD_ASSIGN(const at::Tensor sample, take(inputs, {"sample", {-1, c.in_channels, -1, -1}}, path));
-  YARD_TRY(check_divides(sample, c.downscale(), path));
-  const LatentDistribution latents = model->encode(sample);
-  return Outputs{{"latent_mean", latents.mean},
-                 {"latent_logvar", latents.logvar},
-                 {"sample", model->decode(latents.mean)}};
-}
-
-Result<Outputs> forward_clip_text(const std::string& folder, const Inputs& inputs,
-                                  const std::string& path) {
-  YARD_ASSIGN(const auto model, load_clip_text(folder));
-  const ClipTextConfig& c = model->config();
-  YARD_ASSIGN(const at::Tensor ids, take(inputs, {"input_ids", {-1, -1}, true}, path));
-  if (ids.size(1) > c.max_position_embeddings || ids.min().item<int64_t>() < 0 ||
-      ids.max().item<int64_t>() >= c.vocab_size) {
-    return Error{Code::kInvalidArgument, path + ": 'input_ids' must be at most " +
-                                             std::to_string(c.max_position_embeddings) +
-                                             " ids from 0 to " + std::to_string(c.vocab_size - 1)};
-  }
-  const ClipTextOutput out = model->forward(ids);
-  return Outputs{{"last_hidden_state", out.last_hidden_state},
-                 {"pooler_output", out.pooler_output}};
-}
-
-}  // namespace
 
 Status forward_file(const std::string& folder, const std::string& in_path,
                     const std::string& out_path) {
-  YARD_ASSIGN(const Json config, read_config(folder));
-  YARD_ASSIGN(const ModelKind kind, kind_of(config, folder + "/config.json"));
+  YARD_ASSIGN(const auto model, NamedModel::load(folder));
   YARD_ASSIGN(const SafetensorsFile file, read_safetensors(in_path));
-  Inputs inputs;
+  NamedModel::Inputs inputs;
   for (const NamedTensor& t : file.tensors) inputs[t.name] = t.tensor;
   return tensor::guard_torch("forward pass of " + folder, [&]() -> Status {
     c10::NoGradGuard no_grad;
-    YARD_ASSIGN(const Outputs outputs, entry_of(kind).forward(folder, inputs, in_path));
+    YARD_ASSIGN(const std::vector<NamedTensor> outputs, model->forward(inputs, in_path));
     return write_safetensors(out_path, outputs);
   });
 }

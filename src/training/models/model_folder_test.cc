@@ -191,6 +191,34 @@ TEST_F(ModelFolderTest, AFolderOfAnotherClassIsRefused) {
   EXPECT_TRUE(has(load_error(), "'UNet2DModel' is not supported")) << load_error();
 }
 
+TEST_F(ModelFolderTest, WeightsInSeveralFilesAreFoundByTheirIndex) {
+  const auto model = make_unet();
+  save_unet();
+  std::filesystem::remove(weights());
+  Json map = Json::object();
+  std::vector<std::vector<NamedTensor>> halves(2);
+  for (size_t i = 0; i < model->parameters().size(); ++i) {
+    halves[i % 2].push_back(model->parameters()[i]);
+    map[model->parameters()[i].name] = i % 2 == 0 ? "a.safetensors" : "b.safetensors";
+  }
+  ASSERT_TRUE(write_safetensors(folder_ + "/a.safetensors", halves[0]));
+  ASSERT_TRUE(write_safetensors(folder_ + "/b.safetensors", halves[1]));
+  const std::string index = weights() + ".index.json";
+  std::ofstream(index) << Json{{"weight_map", map}};
+  const auto loaded = load_unet(folder_);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_TRUE((*loaded)->parameters()[3].tensor.equal(model->parameters()[3].tensor));
+
+  map[model->parameters()[0].name] = "../a.safetensors";
+  std::ofstream(index) << Json{{"weight_map", map}};
+  EXPECT_EQ(load_unet(folder_).error().code, Code::kCorrupt);
+  std::ofstream(index) << "{}";
+  EXPECT_EQ(load_unet(folder_).error().code, Code::kCorrupt);
+  map[model->parameters()[0].name] = "c.safetensors";
+  std::ofstream(index) << Json{{"weight_map", map}};
+  EXPECT_EQ(load_unet(folder_).error().code, Code::kNotFound);
+}
+
 TEST_F(ModelFolderTest, MissingFilesAreNotFound) {
   EXPECT_EQ(load_unet(folder_).error().code, Code::kNotFound);
   save_unet();
@@ -205,8 +233,16 @@ TEST_F(ModelFolderTest, InputsThatDoNotFitAreNamed) {
       {{{"sample", sample}, {"timestep", time}}, "'encoder_hidden_states' is missing"},
       {{{"sample", ramp({2, 4, 8, 8})}, {"timestep", time}, {"encoder_hidden_states", context}},
        "'sample' has shape [2, 4, 8, 8]"},
-      {{{"sample", ramp({2, 3, 7, 8})}, {"timestep", time}, {"encoder_hidden_states", context}},
-       "multiples of 2"},
+      {{{"sample", sample},
+        {"timestep", time},
+        {"encoder_hidden_states", context},
+        {"encoder_attention_masks", time}},
+       "'encoder_attention_masks' is not one that this model takes, did you mean"},
+      {{{"sample", sample},
+        {"timestep", time},
+        {"encoder_hidden_states", context},
+        {"encoder_attention_mask", time}},
+       "'encoder_attention_mask' has shape [2], the model wants [2, 5]"},
       {{{"sample", sample}, {"timestep", ramp({3})}, {"encoder_hidden_states", context}},
        "'timestep' has shape [3]"},
       {{{"sample", sample}, {"timestep", time}, {"encoder_hidden_states", ramp({3, 5, 12})}},
@@ -220,6 +256,43 @@ TEST_F(ModelFolderTest, InputsThatDoNotFitAreNamed) {
     EXPECT_TRUE(has(status.error().message, why)) << status.error().message;
     EXPECT_FALSE(std::filesystem::exists(folder_ + "/out"));
   }
+}
+
+TEST_F(ModelFolderTest, WhatAConfigurationAsksForIsAskedForByName) {
+  Json json = kUNet;
+  json.update({{"addition_embed_type", "text_time"},
+               {"addition_time_embed_dim", 4},
+               {"projection_class_embeddings_input_dim", 29},
+               {"num_class_embeds", 3}});
+  const UNet2DConditionModel model(*UNetConfig::parse(json, "unet"), 1);
+  ASSERT_TRUE(save_model(folder_, ModelKind::kUNet, json, model.parameters()));
+  std::vector<NamedTensor> inputs = {{"sample", ramp({2, 3, 8, 8})},
+                                     {"timestep", ramp({2})},
+                                     {"encoder_hidden_states", ramp({2, 5, 12})}};
+  const auto error = [&]() -> std::string {
+    EXPECT_TRUE(write_safetensors(folder_ + "/in", inputs));
+    const auto status = forward_file(folder_, folder_ + "/in", folder_ + "/out");
+    return status ? "" : status.error().message;
+  };
+  EXPECT_TRUE(has(error(), "'class_labels' is missing"));
+  inputs.push_back({"class_labels", at::arange(2, at::kLong) + 2});
+  EXPECT_TRUE(has(error(), "'class_labels' must hold ids from 0 to 2"));
+  inputs.back().tensor = at::arange(2, at::kLong);
+  EXPECT_TRUE(has(error(), "'time_ids' is missing"));
+  inputs.push_back({"added_cond_kwargs.time_ids", ramp({2, 6})});
+  inputs.push_back({"added_cond_kwargs.text_embeds", ramp({2, 4})});
+  EXPECT_TRUE(has(error(), "'text_embeds' has shape [2, 4], the model wants [2, 5]"));
+  inputs.back().tensor = ramp({2, 5});
+  EXPECT_EQ(error(), "");
+}
+
+TEST_F(ModelFolderTest, SidesThatAnAutoencoderCannotHalveAreRefused) {
+  const AutoencoderKL model(*AutoencoderConfig::parse(kAutoencoder, "vae"), 1);
+  ASSERT_TRUE(save_model(folder_, ModelKind::kAutoencoder, kAutoencoder, model.parameters()));
+  ASSERT_TRUE(write_safetensors(folder_ + "/in", {{"sample", ramp({1, 3, 7, 8})}}));
+  const auto status = forward_file(folder_, folder_ + "/in", folder_ + "/out");
+  ASSERT_FALSE(status);
+  EXPECT_TRUE(has(status.error().message, "must be multiples of 2")) << status.error().message;
 }
 
 TEST_F(ModelFolderTest, IdsOutsideTheVocabularyAreRefused) {

@@ -134,12 +134,31 @@ TEST(UNetTest, MixedPrecisionStaysNearAndGivesF32Gradients) {
 
 TEST(UNetTest, ConfigsThatWeCannotBuildAreRefusedByKeyAndValue) {
   const std::vector<std::pair<Json, std::string>> cases = {
-      {{{"class_embed_type", "timestep"}}, "'class_embed_type': \"timestep\" is not supported"},
-      {{{"resnet_time_scale_shift", "scale_shift"}}, "'resnet_time_scale_shift'"},
-      {{{"mid_block_type", nullptr}}, "'mid_block_type': null is not supported"},
+      {{{"class_embed_type", "timesteps"}},
+       "'class_embed_type': 'timesteps' is not supported, did you mean 'timestep'"},
+      {{{"class_embed_type", "projection"}}, "'projection_class_embeddings_input_dim' is missing"},
+      {{{"class_embeddings_concat", true}}, "'class_embeddings_concat' needs a class embedding"},
+      {{{"addition_embed_type", "text_image"}}, "'addition_embed_type': 'text_image' is not"},
+      {{{"addition_embed_type", "text_time"}, {"projection_class_embeddings_input_dim", 9}},
+       "'addition_time_embed_dim' must be even"},
+      {{{"encoder_hid_dim_type", "image_proj"}}, "'encoder_hid_dim_type': 'image_proj' is not"},
+      {{{"encoder_hid_dim_type", "text_proj"}}, "'encoder_hid_dim' is missing"},
+      {{{"resnet_time_scale_shift", "spatial"}}, "'resnet_time_scale_shift': 'spatial' is not"},
+      {{{"mid_block_type", "UNetMidBlock2DSimpleCrossAttn"}}, "'mid_block_type'"},
+      {{{"mid_block_scale_factor", 0}}, "'mid_block_scale_factor' must not be 0"},
+      {{{"conv_in_kernel", 2}}, "'conv_in_kernel' must be odd"},
+      {{{"only_cross_attention", {true}}}, "'only_cross_attention' must be"},
+      {{{"cross_attention_dim", {12, nullptr}}}, "'cross_attention_dim' must be"},
+      {{{"transformer_layers_per_block", {1, {1, 2}}}}, "'reverse_transformer_layers_per_block'"},
+      {{{"transformer_layers_per_block", {1, {1, 2}}},
+        {"reverse_transformer_layers_per_block", {1, 1}}},
+       "one for each of its layers (here 1)"},
+      {{{"transformer_layers_per_block", {1, 65}}}, "whole numbers from 0 to 64"},
+      {{{"transformer_layers_per_block", {1}}}, "as many entries as blocks"},
+      {{{"attention_type", "gated"}}, "'attention_type'"},
       {{{"norm_num_groups", nullptr}}, "'norm_num_groups' must be"},
       {{{"act_fn", "gelu"}}, "'act_fn'"},
-      {{{"center_input_sample", true}}, "'center_input_sample'"},
+      {{{"center_input_sample", 1}}, "'center_input_sample' must be"},
       {{{"block_out_channels", {8, 18}}}, "18 is not a multiple of 'norm_num_groups', 4"},
       {{{"block_out_channels", {8, 16, 16}}}, "'down_block_types' must have as many entries"},
       {{{"block_out_channels", {8, 0}}}, "'block_out_channels' must be"},
@@ -204,6 +223,45 @@ TEST(AutoencoderTest, ChannelsLastComputesTheSameAndStays) {
   EXPECT_TRUE(at::allclose(got, model.decode(latents), 1e-4, 1e-5));
 }
 
+TEST(AutoencoderTest, APictureOfOneTileIsNotCut) {
+  const c10::NoGradGuard no_grad;
+  const AutoencoderKL model(*AutoencoderConfig::parse(autoencoder_json(), "vae"), 3);
+  AutoencoderTiling tiling(model.config());
+  tiling.sample_side_min = 16;
+  tiling.latent_side_min = 8;
+  const at::Tensor picture = ramp({1, 3, 16, 12});
+  EXPECT_TRUE(model.encode(picture, tiling).mean.equal(model.encode(picture).mean));
+  const at::Tensor latents = ramp({1, 3, 8, 6});
+  EXPECT_TRUE(model.decode(latents, tiling).equal(model.decode(latents)));
+}
+
+TEST(AutoencoderTest, TilesWithoutOverlapAreEachDecodedAlone) {
+  const c10::NoGradGuard no_grad;
+  const AutoencoderKL model(*AutoencoderConfig::parse(autoencoder_json(), "vae"), 3);
+  AutoencoderTiling tiling(model.config());
+  tiling.sample_side_min = 8;
+  tiling.latent_side_min = 4;
+  tiling.overlap_factor = 0;
+  const at::Tensor latents = ramp({1, 3, 4, 7});
+  const at::Tensor whole = model.decode(latents, tiling);
+  EXPECT_EQ(whole.sizes(), (std::vector<int64_t>{1, 3, 8, 14}));
+  EXPECT_TRUE(whole.narrow(3, 0, 8).equal(model.decode(latents.narrow(3, 0, 4))));
+  EXPECT_TRUE(whole.narrow(3, 8, 6).equal(model.decode(latents.narrow(3, 4, 3))));
+}
+
+TEST(AutoencoderTest, DenoiserLatentsComeBack) {
+  Json json = autoencoder_json();
+  json.update({{"shift_factor", 0.25},
+               {"scaling_factor", 2},
+               {"latents_mean", {1, 2, 3}},
+               {"latents_std", {1, 2, 4}}});
+  const AutoencoderConfig config = *AutoencoderConfig::parse(json, "vae");
+  const at::Tensor latents = ramp({2, 3, 4, 4});
+  const at::Tensor scaled = to_denoiser(config, latents);
+  EXPECT_TRUE(at::allclose(scaled.select(1, 2), ((latents.select(1, 2) - 3) / 4 - 0.25) * 2));
+  EXPECT_TRUE(at::allclose(from_denoiser(config, scaled), latents, 1e-5, 1e-6));
+}
+
 TEST(AutoencoderTest, LogVarianceIsClamped) {
   const c10::NoGradGuard no_grad;
   const AutoencoderKL model(*AutoencoderConfig::parse(autoencoder_json(), "vae"), 3);
@@ -222,8 +280,12 @@ TEST(AutoencoderTest, ConfigsThatWeCannotBuildAreRefused) {
       {{{"up_block_types", {"UpDecoderBlock2D"}}}, "as many entries"},
       {{{"block_out_channels", {8, 18}}}, "18 is not a multiple"},
       {{{"block_out_channels", Json::array()}}, "1 to 8 blocks"},
-      {{{"use_quant_conv", false}}, "'use_quant_conv'"},
-      {{{"shift_factor", 0.1}}, "'shift_factor'"},
+      {{{"use_quant_conv", 0}}, "'use_quant_conv' must be"},
+      {{{"shift_factor", "0.1"}}, "'shift_factor' must be"},
+      {{{"scaling_factor", 0}}, "'scaling_factor' must not be 0"},
+      {{{"latents_mean", {0, 1, 2}}}, "'latents_mean' and 'latents_std' must both have"},
+      {{{"latents_mean", {0, 1}}, {"latents_std", {1, 1}}}, "'latent_channels' entries"},
+      {{{"sample_size", {8, 8, 8}}}, "'sample_size' must be"},
       {{{"latent_channel", 4}}, "did you mean 'latent_channels'"},
       {{{"layers_per_block", 1000}}, "'layers_per_block'"},
   };
@@ -270,6 +332,42 @@ TEST(ClipTextTest, PooledIsTheFirstEndOfText) {
   ids.narrow(1, 3, 3).fill_(39);
   const ClipTextOutput out = model.forward(ids);
   EXPECT_TRUE(out.pooler_output[0].equal(out.last_hidden_state[0][3]));
+}
+
+TEST(ClipTextTest, WithTheOldIdTheLargestTokenIsTheEnd) {
+  const c10::NoGradGuard no_grad;
+  Json json = clip_json();
+  json["eos_token_id"] = 2;
+  const ClipTextModel model(*ClipTextConfig::parse(json, "clip"), 3);
+  at::Tensor ids = at::zeros({1, 6}, at::kLong);
+  ids.select(1, 1).fill_(2);
+  ids.select(1, 4).fill_(39);
+  const ClipTextOutput out = model.forward(ids);
+  EXPECT_TRUE(out.pooler_output[0].equal(out.last_hidden_state[0][4]));
+}
+
+TEST(ClipTextTest, OnlyTheClassWithAProjectionHasOne) {
+  const c10::NoGradGuard no_grad;
+  Json json = clip_json();
+  json["projection_dim"] = 5;
+  const at::Tensor ids = at::arange(6, at::kLong).view({1, 6});
+  const ClipTextModel plain(*ClipTextConfig::parse(json, "clip"), 3);
+  EXPECT_FALSE(plain.forward(ids).text_embeds.defined());
+  json["architectures"] = {"CLIPTextModelWithProjection"};
+  const ClipTextModel projected(*ClipTextConfig::parse(json, "clip"), 3);
+  EXPECT_EQ(projected.parameters().back().name, "text_projection.weight");
+  EXPECT_EQ(projected.forward(ids).text_embeds.sizes(), (std::vector<int64_t>{1, 5}));
+}
+
+TEST(ClipTextTest, TheStateBeforeTheLastLayerIsThePenultimate) {
+  const c10::NoGradGuard no_grad;
+  Json json = clip_json();
+  const ClipTextModel two(*ClipTextConfig::parse(json, "clip"), 3);
+  const at::Tensor ids = at::arange(6, at::kLong).view({1, 6});
+  const ClipTextOutput out = two.forward(ids);
+  ASSERT_EQ(out.hidden_states.size(), 3U);
+  EXPECT_TRUE(out.penultimate_hidden_state().equal(out.hidden_states[1]));
+  EXPECT_FALSE(out.hidden_states[2].equal(out.last_hidden_state)) << "the final norm is missing";
 }
 
 TEST(ClipTextTest, ConfigsThatWeCannotBuildAreRefused) {

@@ -91,6 +91,8 @@ class Scope {
 
   at::Tensor add(const std::string& name, at::IntArrayRef shape, Init init,
                  double fan_in_or_scale = 1) const;
+  // What the names of parameters added here begin with; see ParameterList::under().
+  const std::string& prefix() const { return prefix_; }
 
  private:
   ParameterList* list_;

@@ -1,5 +1,10 @@
-// UNet2DConditionModel: the denoiser of Stable Diffusion 1.x/2.x (Rombach et al. 2022, Ronneberger
-// et al. 2015), with the parameter names and config.json keys of diffusers.
+// UNet2DConditionModel: the denoiser of Stable Diffusion 1.x, 2.x and XL (Rombach et al. 2022,
+// Podell et al. 2023, Ronneberger et al. 2015), with the parameter names and config.json keys of
+// diffusers.
+//
+// forward() may run on several threads at once; nothing else may run beside it. A condition that
+// the configuration asks for and the caller does not give, or gives in another shape, is a broken
+// contract.
 #pragma once
 
 #include <memory>
@@ -7,34 +12,22 @@
 #include <string>
 #include <vector>
 
-#include "base/result.h"
-#include "models/blocks.h"
-#include "models/config.h"
+#include "models/unet_config.h"
 #include "tensor/activation_checkpoint.h"
 
 namespace yard::models {
 
-// What the config.json keys of the same names say.
-struct UNetConfig {
-  int64_t sample_size = 64;  // latents' side; metadata only
-  int64_t in_channels = 4;
-  int64_t out_channels = 4;
-  bool flip_sin_to_cos = true;
-  double freq_shift = 0;
-  std::vector<std::string> down_block_types;  // "DownBlock2D" | "CrossAttnDownBlock2D"
-  std::vector<std::string> up_block_types;    // "UpBlock2D" | "CrossAttnUpBlock2D"
-  std::vector<int64_t> block_out_channels;
-  std::vector<int64_t> layers_per_block;    // one entry per block
-  std::vector<int64_t> head_counts;         // num_attention_heads, else attention_head_dim
-  std::vector<int64_t> transformer_layers;  // transformer_layers_per_block
-  int64_t downsample_padding = 1;
-  NormOptions norm;
-  int64_t cross_attention_dim = 1280;
-  bool use_linear_projection = false;
-
-  // kInvalidArgument names the key.
-  static Result<UNetConfig> parse(const Json& config, const std::string& what);
-  int64_t downscale() const { return int64_t{1} << (block_out_channels.size() - 1); }
+// What some configurations want beside the context; the members are named as the reference's
+// arguments.
+struct UNetConditions {
+  // See ClassEmbedding: [B] ids or timesteps, [B, projection_class_embeddings_input_dim], or
+  // [B, time_embedding_dim].
+  std::optional<at::Tensor> class_labels;
+  // addition_embed_type "text_time": [B, P] and [B, n] with
+  // P + n * addition_time_embed_dim == projection_class_embeddings_input_dim.
+  std::optional<at::Tensor> text_embeds, time_ids;
+  std::optional<at::Tensor> timestep_cond;           // [B, time_cond_proj_dim]; may be left out
+  std::optional<at::Tensor> encoder_attention_mask;  // [B, L], 1 keeps and 0 hides; may be left out
 };
 
 class UNet2DConditionModel {
@@ -42,10 +35,15 @@ class UNet2DConditionModel {
   UNet2DConditionModel(const UNetConfig& config, WeightStart start);
   ~UNet2DConditionModel();
 
-  // sample [B, in_channels, H, W] with H and W multiples of downscale(), timestep [B] (f32 or
-  // i64), encoder_hidden_states [B, L, cross_attention_dim] -> [B, out_channels, H, W].
+  // sample [B, in_channels, H, W], timestep [B] (f32 or i64), encoder_hidden_states
+  // [B, L, context_width()] -> [B, out_channels, H, W].
   at::Tensor forward(const at::Tensor& sample, const at::Tensor& timestep,
-                     const at::Tensor& encoder_hidden_states) const;
+                     const at::Tensor& encoder_hidden_states,
+                     const UNetConditions& conditions) const;
+  at::Tensor forward(const at::Tensor& sample, const at::Tensor& timestep,
+                     const at::Tensor& encoder_hidden_states) const {
+    return forward(sample, timestep, encoder_hidden_states, UNetConditions{});
+  }
 
   const std::vector<NamedTensor>& parameters() const { return parameters_.all(); }
   const ParameterList& parameter_list() const { return parameters_; }
@@ -55,8 +53,9 @@ class UNet2DConditionModel {
 
  private:
   struct Layers;
-  at::Tensor run_block(const std::string& name, const tensor::SegmentForward& block,
-                       std::vector<at::Tensor> inputs) const;
+  at::Tensor time_embedding(const at::Tensor& timestep, at::ScalarType dtype,
+                            const UNetConditions& conditions) const;
+  at::Tensor class_embedding(const at::Tensor& labels, at::ScalarType dtype) const;
 
   UNetConfig config_;
   tensor::Activations activations_ = tensor::Activations::kKept;
