@@ -279,12 +279,10 @@ MessageQueues& MessageQueues::operator=(MessageQueues&&) noexcept = default;
 MessageQueues::~MessageQueues() = default;
 
 Result<MessageQueues> MessageQueues::open(const MessageQueuesOptions& options) {
-  YARD_ASSIGN(Connection db, Connection::open(options.path));
-  YARD_TRY(db.execute("PRAGMA journal_mode = WAL; PRAGMA foreign_keys = ON"));
-  YARD_TRY(
-      db.execute(options.power_safe ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL"));
-  YARD_TRY(sqlite::migrate(
-      db, {.steps = internal::kSteps, .application_id = internal::kApplicationId}, options.path));
+  YARD_ASSIGN(Connection db, sqlite::open_database(options.path,
+                                                   {.steps = internal::kSteps,
+                                                    .application_id = internal::kApplicationId},
+                                                   {.power_safe = options.power_safe}));
   return MessageQueues(std::make_unique<Impl>(std::move(db), *options.clock));
 }
 

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <iterator>
 
+#include "base/clock.h"
 #include "sqlite/sqlite.h"
 
 namespace yard::sqlite {
@@ -25,7 +27,19 @@ Status check_readable(int64_t version, int64_t application, const Schema& schema
   return Error{Code::kCorrupt, path + ": not a database of trainyard"};
 }
 
-}  // namespace
+// When several processes open a new database at once, SQLite refuses the switch of all but one
+// without regard to the busy time-out, so the waiting is done here.
+Status use_write_ahead_log(Connection& connection) {
+  constexpr int kAttempts = 1'000;
+  constexpr std::chrono::milliseconds kPause(10);
+  Status status = Ok{};
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    status = connection.execute("PRAGMA journal_mode = WAL");
+    if (status || status.error().code != Code::kUnavailable) break;
+    Clock::real().sleep_for(kPause, StopToken());
+  }
+  return status;
+}
 
 Status migrate(Connection& connection, const Schema& schema, const std::string& path) {
   // Once without the lock: readers of a database that is up to date never wait.
@@ -49,6 +63,19 @@ Status migrate(Connection& connection, const Schema& schema, const std::string& 
                                           std::ssize(schema.steps), schema.application_id)
                                   .c_str()));
   return transaction.commit();
+}
+
+}  // namespace
+
+Result<Connection> open_database(const std::string& path, const Schema& schema,
+                                 const DatabaseOptions& options) {
+  YARD_ASSIGN(Connection connection, Connection::open(path));
+  YARD_TRY(use_write_ahead_log(connection));
+  YARD_TRY(connection.execute(options.power_safe ? "PRAGMA synchronous = FULL"
+                                                 : "PRAGMA synchronous = NORMAL"));
+  YARD_TRY(connection.execute("PRAGMA foreign_keys = ON"));
+  YARD_TRY(migrate(connection, schema, path));
+  return connection;
 }
 
 }  // namespace yard::sqlite

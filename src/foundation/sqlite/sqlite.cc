@@ -82,8 +82,9 @@ Error Connection::error(int rc, std::string_view doing) const {
 }
 
 Statement& Statement::bind(std::string_view text) {
-  const int rc = sqlite3_bind_text64(statement_.get(), ++parameter_, text.data(), text.size(),
-                                     SQLITE_TRANSIENT, SQLITE_UTF8);
+  // A view of nothing is an empty text, not NULL.
+  const int rc = sqlite3_bind_text64(statement_.get(), ++parameter_, text.data() ? text.data() : "",
+                                     text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
   if (rc != SQLITE_OK) bind_rc_ = rc;
   return *this;
 }

@@ -57,6 +57,7 @@ class Statement {
   Statement& bind(int64_t value);
   Statement& bind(double value);
   Statement& bind_null();
+  void reset();         // to be bound and run again
   Result<bool> step();  // true: a row is there
   Status run();         // to the end
   std::string text();
@@ -66,7 +67,6 @@ class Statement {
  private:
   friend class CachedStatement;
   friend class Connection;
-  void reset();
   struct Finalize {
     void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
   };
@@ -83,9 +83,15 @@ struct Schema {
   std::span<const char* const> steps;  // steps[n] leads from version n to n + 1
   int application_id = 0;              // in the file's header
 };
-// Each step with its number, all in one transaction. kInvalidArgument: a newer version wrote the
-// file; kCorrupt: it is something else.
-Status migrate(Connection& connection, const Schema& schema, const std::string& path);
+// Made when missing, in WAL mode, with foreign keys, and brought up to the schema in one
+// transaction. kInvalidArgument: a newer version wrote it; kCorrupt: it is something else;
+// Connection's codes. The death of a process takes no commit. A power cut may take the last ones,
+// unless `power_safe`, which waits for the disk at each commit.
+struct DatabaseOptions {
+  bool power_safe = false;
+};
+Result<Connection> open_database(const std::string& path, const Schema& schema,
+                                 const DatabaseOptions& options);
 
 // A use of a prepared statement: reset at its end, so that no read transaction stays open.
 class CachedStatement {

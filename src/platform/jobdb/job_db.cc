@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "jobdb/migrations_internal.h"
-#include "jobdb/sqlite_internal.h"
 
 namespace yard::jobdb {
 

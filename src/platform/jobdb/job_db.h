@@ -1,4 +1,4 @@
-// JobDb: the jobs, their attempts and every transition, in SQLite. The only SQL of the code base.
+// JobDb: the jobs, their attempts and every transition, in SQLite.
 //
 // WAL mode: any number of processes read while one writes. A commit survives the death of every
 // process; after a power cut the last commits may be missing, never half there.

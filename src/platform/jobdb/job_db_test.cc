@@ -14,7 +14,7 @@
 #include "base/ids.h"
 #include "base/random.h"
 #include "base/testing/fake_clock.h"
-#include "jobdb/sqlite_internal.h"
+#include "jobdb/migrations_internal.h"
 
 namespace yard::jobdb {
 namespace {

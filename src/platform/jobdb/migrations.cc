@@ -1,8 +1,3 @@
-#include <fmt/format.h>
-
-#include <chrono>
-
-#include "base/clock.h"
 #include "jobdb/migrations_internal.h"
 
 namespace yard::jobdb::internal {
@@ -141,70 +136,12 @@ CREATE TABLE platform_tags (
 )sql",
 };
 
-Result<int64_t> read_pragma(Connection& connection, const char* sql) {
-  YARD_ASSIGN(Statement statement, connection.prepare(sql));
-  YARD_ASSIGN(const bool row, statement.step());
-  return row ? statement.integer() : int64_t{0};
-}
-
-Status check_readable(int64_t version, int64_t application, const std::string& path) {
-  if (version > kSchemaVersion) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("{}: written by a newer trainyard (schema {}, this one knows {}): use "
-                             "that version, or another YARD_HOME",
-                             path, version, kSchemaVersion)};
-  }
-  if (application == kApplicationId || (application == 0 && version == 0)) return Ok{};
-  return Error{Code::kCorrupt, path + ": not a database of trainyard"};
-}
-
-// When several processes open a new database at once, SQLite refuses the switch of all but one
-// without regard to the busy time-out, so the waiting is done here.
-Status use_write_ahead_log(Connection& connection) {
-  constexpr int kAttempts = 1'000;
-  constexpr std::chrono::milliseconds kPause(10);
-  Status status = Ok{};
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    status = connection.execute("PRAGMA journal_mode = WAL");
-    if (status || status.error().code != Code::kUnavailable) break;
-    Clock::real().sleep_for(kPause, StopToken());
-  }
-  return status;
-}
-
 }  // namespace
 
-Status migrate(Connection& connection, const std::string& path) {
-  // Once without the lock: readers of a database that is up to date never wait.
-  YARD_ASSIGN(int64_t version, read_pragma(connection, "PRAGMA user_version"));
-  YARD_ASSIGN(int64_t application, read_pragma(connection, "PRAGMA application_id"));
-  YARD_TRY(check_readable(version, application, path));
-  if (version == kSchemaVersion) return Ok{};
-
-  YARD_ASSIGN(Transaction transaction, Transaction::begin(connection));
-  YARD_ASSIGN(version, read_pragma(connection, "PRAGMA user_version"));
-  YARD_ASSIGN(application, read_pragma(connection, "PRAGMA application_id"));
-  YARD_TRY(check_readable(version, application, path));
-  if (version == 0) {
-    YARD_ASSIGN(const int64_t tables,
-                read_pragma(connection, "SELECT count(*) FROM sqlite_master"));
-    if (tables > 0) return Error{Code::kCorrupt, path + ": not a database of trainyard"};
-  }
-  for (; version < kSchemaVersion; ++version) YARD_TRY(connection.execute(kSteps[version]));
-  YARD_TRY(connection.execute(fmt::format("PRAGMA user_version = {}; PRAGMA application_id = {}",
-                                          kSchemaVersion, kApplicationId)
-                                  .c_str()));
-  return transaction.commit();
-}
-
 Result<Connection> open_database(const std::string& path) {
-  YARD_ASSIGN(Connection connection, Connection::open(path));
-  // NORMAL: no fsync per commit, so a supervisor never waits for the disk between a death and the
-  // restart. The processes that a power cut would spare do not exist.
-  YARD_TRY(use_write_ahead_log(connection));
-  YARD_TRY(connection.execute("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON"));
-  YARD_TRY(migrate(connection, path));
-  return connection;
+  // Not power-safe: a supervisor never waits for the disk between a death and the restart. The
+  // processes that a power cut would spare do not exist.
+  return sqlite::open_database(path, {.steps = kSteps, .application_id = kApplicationId}, {});
 }
 
 }  // namespace yard::jobdb::internal

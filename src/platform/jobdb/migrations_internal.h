@@ -5,18 +5,19 @@
 #include <string>
 
 #include "base/result.h"
-#include "jobdb/sqlite_internal.h"
+#include "sqlite/sqlite.h"
 
 namespace yard::jobdb::internal {
+
+using sqlite::Connection;
+using sqlite::Statement;
+using sqlite::Transaction;
 
 inline constexpr int kSchemaVersion = 2;
 // "yard" in ASCII, in the file's header (PRAGMA application_id).
 inline constexpr int kApplicationId = 0x79617264;
 
-// Each step is one transaction with its number. See JobDb::open() for the codes.
-Status migrate(Connection& connection, const std::string& path);
-
-// Opened, migrated, in WAL mode.
+// Opened and brought up to date. See JobDb::open() for the codes.
 Result<Connection> open_database(const std::string& path);
 
 }  // namespace yard::jobdb::internal

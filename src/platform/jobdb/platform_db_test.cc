@@ -11,7 +11,7 @@
 #include "base/random.h"
 #include "base/testing/fake_clock.h"
 #include "jobdb/job_db.h"
-#include "jobdb/sqlite_internal.h"
+#include "jobdb/migrations_internal.h"
 
 namespace yard::jobdb {
 namespace {

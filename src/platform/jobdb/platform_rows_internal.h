@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "jobdb/migrations_internal.h"
 #include "jobdb/platform_db.h"
-#include "jobdb/sqlite_internal.h"
 
 namespace yard::jobdb::internal {
 

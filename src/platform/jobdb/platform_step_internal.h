@@ -1,8 +1,8 @@
 // One step of a platform job, inside a transaction that the caller holds.
 #pragma once
 
+#include "jobdb/migrations_internal.h"
 #include "jobdb/platform_db.h"
-#include "jobdb/sqlite_internal.h"
 
 namespace yard::jobdb::internal {
 

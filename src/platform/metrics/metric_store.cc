@@ -291,9 +291,9 @@ MetricStore& MetricStore::operator=(MetricStore&&) noexcept = default;
 MetricStore::~MetricStore() = default;
 
 Result<MetricStore> MetricStore::open(const MetricStoreOptions& options) {
-  YARD_ASSIGN(Connection db, Connection::open(options.path));
-  YARD_TRY(db.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL"));
-  YARD_TRY(sqlite::migrate(db, {.steps = kSteps, .application_id = kApplicationId}, options.path));
+  YARD_ASSIGN(
+      Connection db,
+      sqlite::open_database(options.path, {.steps = kSteps, .application_id = kApplicationId}, {}));
   auto impl = std::make_unique<Impl>(std::move(db), *options.clock);
   YARD_TRY(impl->load_rolled());
   return MetricStore(std::move(impl));
