@@ -108,7 +108,8 @@ Json scheduler_config(const DiffusionRecipe& d) {
             {"use_flow_sigmas", true},
             {"flow_shift", d.flow_shift},
             {"algorithm_type", "dpmsolver++"},
-            {"solver_order", 1}};
+            {"solver_order", 1},
+            {"steps_offset", 1}};
   return {{"_class_name", scheduler_class(d)},
           {"num_train_timesteps", d.train_timesteps},
           {"beta_schedule", name_of(d.beta_schedule)},
