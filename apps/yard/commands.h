@@ -40,5 +40,6 @@ void add_serve_command(CLI::App& app, Context& context);         // yard serve
 void add_env_command(CLI::App& app, Context& context);           // yard env
 void add_users_commands(CLI::App& app, Context& context);        // yard users list|add|remove
 void add_report_command(CLI::App& app, Context& context);        // yard report
+void add_host_command(CLI::App& app, Context& context);          // yard host, for the engine
 
 }  // namespace yard::app

@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   yard::app::add_collective_commands(app, context);
   yard::app::add_checkpoint_commands(app, context);
   yard::app::add_report_command(app, context);
+  yard::app::add_host_command(app, context);
   yard::app::add_completion_command(app, context);
   if (argc > 1)
     if (const yard::Status known = check_command(app, argv[1]); !known)
