@@ -1,9 +1,11 @@
 """`yard host`: scripts as SageMaker runs them, in sandboxes with networks of their own."""
 
+import importlib.util
 import io
 import itertools
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -180,6 +182,14 @@ listener = socket.create_server(('algo-1', 7777)); print('BOUND', flush=True); t
         assert one.wait("finished")["outcome"] == "stopped"
 
 
+def test_a_released_host_ends_at_once_and_uploads_nothing(job, store):
+    one = job(hyperparameters=script(store, "import time; print('READY', flush=True); time.sleep(600)")).start()
+    one.wait_for_line("READY")
+    one.tell("release")
+    assert one.wait("ended")["outcome"] == "stopped"
+    assert not store.keys_under(f"out/{one.name}/")
+
+
 def test_stop_lets_the_script_save_and_uploads(job, store):
     text = """
 import signal, sys, time
@@ -325,6 +335,45 @@ def test_requirements_are_installed_for_the_job_alone(job, store):
     assert status["outcome"] == "completed", one.all_text()
     assert "IMPORTED 1" in one.log()
     assert subprocess.run([sys.executable, "-c", "import only_here"], capture_output=True).returncode != 0
+
+
+def toolkit_files():
+    """The sources of sagemaker-training, whose own dependencies are not installed: {path: bytes}."""
+    found = os.environ.get("YARD_TRAINING_TOOLKIT")
+    if found is None:
+        spec = importlib.util.find_spec("sagemaker_training")
+        if spec is None:
+            pytest.skip("NOT TESTED: sagemaker-training is not here; YARD_TRAINING_TOOLKIT names a folder with it")
+        found = pathlib.Path(spec.origin).parents[1]
+    folder = pathlib.Path(found) / "sagemaker_training"
+    return {f"sagemaker_training/{path.name}": path.read_bytes() for path in folder.glob("*.py")}
+
+
+def test_variables_and_arguments_are_those_of_the_real_toolkit(job, store):
+    files = toolkit_files()
+    files["train.py"] = """
+import os, sys
+ours = {name: value for name, value in os.environ.items() if name.startswith('SM_')}
+from sagemaker_training import environment
+toolkit = environment.Environment()
+theirs = toolkit.to_env_vars()
+for name in sorted(set(ours) | set(theirs)):
+    if ours.get(name) != theirs.get(name): print('DIFFERS', name, ours.get(name), theirs.get(name), sep=chr(10))
+if sys.argv[1:] != toolkit.to_cmd_args(): print('DIFFERS', sys.argv[1:], toolkit.to_cmd_args())
+print('COMPARED', len(theirs))
+"""
+    uri = store.put_source("source/toolkit/sourcedir.tar.gz", files)
+    store.put("some/x", b"x")
+    one = job(hosts=2, hyperparameters={
+        "sagemaker_program": '"train.py"', "sagemaker_submit_directory": json.dumps(uri),
+        "sagemaker_container_log_level": "20", "sagemaker_region": '"us-east-1"', "sagemaker_job_name": '"j"',
+        "sagemaker_instance_type": '"ml.local"', "lr": "1e-5", "flag": "true", "none": "null", "text": "a b'c",
+        "list": '[1, "two", 3.5, null, false]', "map": '{"k": "v", "n": 1}', "big": "123456789012", "u": '"\u00e4"'},
+        channels=[prefix_channel("train", "s3://bucket/some/", ContentType="text/csv")])
+    assert one.run()["outcome"] == "completed", one.all_text()
+    for host in one.hosts:
+        assert "DIFFERS" not in "\n".join(one.log(host)), "\n".join(one.log(host))
+        assert [line for line in one.log(host) if line.startswith("COMPARED ")]
 
 
 @pytest.mark.parametrize("backend", ["gloo", "yard"])

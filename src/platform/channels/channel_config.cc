@@ -121,7 +121,8 @@ Result<std::vector<KeyPath>> paths_of_keys(const std::vector<std::string>& keys,
   std::set<std::string> taken;
   for (const std::string& key : keys) {
     if (!key.starts_with(prefix) || key.ends_with('/')) continue;
-    const size_t begin = key.starts_with(folder) ? folder.size() : cut;
+    size_t begin = key.starts_with(folder) ? folder.size() : cut;
+    while (key[begin] == '/') ++begin;  // an empty part, which a file system does not have
     auto path = inner_path(std::string_view(key).substr(begin));
     if (!path) return std::move(path).error().while_(key);
     if (!taken.insert(*path).second)

@@ -46,7 +46,9 @@ class TarTree : public ::testing::Test {
       return compress ? gzip.write(bytes) : to_file(bytes);
     });
     ASSERT_TRUE(packed) << packed.error().message;
-    if (compress) ASSERT_TRUE(gzip.finish());
+    if (compress) {
+      ASSERT_TRUE(gzip.finish());
+    }
   }
   // A member with a header as it is given, for what no honest packer writes.
   void add_raw(std::string& archive, const std::string& name, char type, const std::string& link,

@@ -166,12 +166,9 @@ void HostSupervisor::read_control() {
     report_->event("control", {{"word", word}});
     if (word == "upload") upload_asked_ = true;
     if (word == "release") release_asked_ = true;
-    if (word == "kill") kill_asked_ = true;
-    if (word == "stop" || word == "kill") ask_stop(word);
-    if (word == "release" && program_ != nullptr) {
-      kill_asked_ = true;  // nobody wants what it still does
-      ask_stop(word);
-    }
+    // Nobody wants what one that is released still does.
+    if (word == "kill" || word == "release") kill_asked_ = true;
+    if (word == "stop" || kill_asked_) ask_stop(word);
   }
 }
 

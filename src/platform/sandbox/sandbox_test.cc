@@ -160,7 +160,7 @@ TEST_F(OwnNetwork, HostsOfAJobReachEachOtherAndLeaveNothing) {
                          .stdout_fd = fds[1]});
   ASSERT_TRUE(server);
   char up[3];
-  ASSERT_EQ(::read(fds[0], up, 3), 3);
+  ASSERT_GT(::read(fds[0], up, 3), 0);
   EXPECT_EQ(run_inside(**second, "python3 -c \"import socket; c = socket.create_connection(('" +
                                      address + "', 7777)); assert c.recv(5) == b'hello'\""),
             0);
