@@ -13,6 +13,7 @@
 #include "images/picture.h"
 #include "prep/captions.h"
 #include "prep/emoji_pictures.h"
+#include "prep_commands.h"
 #include "storage/object_store.h"
 #include "text/bpe_trainer.h"
 #include "text/clip_tokenizer.h"
@@ -181,12 +182,14 @@ void add_picture(CLI::App& prep, Context& context) {
 }  // namespace
 
 void add_prep_commands(CLI::App& app, Context& context) {
-  CLI::App* prep = app.add_subcommand("prep", "make captioned pictures and tokenizers");
+  CLI::App* prep =
+      app.add_subcommand("prep", "raw pictures into shards; captioned pictures and tokenizers");
   prep->require_subcommand(1);
   add_emoji(*prep, context);
   add_tokenizer(*prep, context);
   add_tokens(*prep, context);
   add_picture(*prep, context);
+  add_prep_pipeline_commands(*prep, context);
 }
 
 }  // namespace yard::app

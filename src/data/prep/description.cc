@@ -12,7 +12,7 @@
 namespace yard::prep {
 namespace {
 
-constexpr int kMeasureSide = 256;  // shorter side that measures are taken at, where there is more
+constexpr int kMeasureSide = 192;  // shorter side that measures are taken at, where there is more
 
 double variance_of_laplacian(const GreyPicture& grey) {
   if (grey.width < 3 || grey.height < 3) return 0;

@@ -24,7 +24,7 @@ struct Measures {
   int orientation = 1;  // EXIF's, already applied to `size`
   std::string sha256;   // of the file, hexadecimal
   uint64_t phash = 0;
-  double sharpness = 0;  // variance of the Laplacian of the grey picture, shorter side 256 to 511
+  double sharpness = 0;  // variance of the Laplacian of the grey picture, shorter side 192 to 383
   double entropy = 0;    // of the grey levels, bits
   std::array<double, 3> mean_colour{};  // 0 to 255
   double alpha_coverage = 1;            // mean opacity, 1 where there is no alpha channel

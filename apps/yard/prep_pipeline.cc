@@ -1,0 +1,275 @@
+// yard prep run|scan|redrive|remove|status|describe: raw pictures into shards.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "base/file.h"
+#include "base/units.h"
+#include "prep/description.h"
+#include "prep/prep_run.h"
+#include "prep_commands.h"
+#include "shards_common.h"
+#include "store_options.h"
+
+namespace yard::app {
+namespace {
+
+struct PipelineOptions {
+  StoreOptions store;
+  std::string spec_path;
+  std::string url;
+  std::string contributor;
+  std::vector<std::string> steps;
+  int64_t workers = -1;
+  bool follow = false;
+};
+
+// A spec and all that it names, opened.
+struct Opened {
+  prep::PrepSpec spec;
+  prep::PrepPlaces places;
+};
+
+Result<prep::PrepSpec> read_spec(const PipelineOptions& options) {
+  YARD_ASSIGN(const std::string yaml, read_file(options.spec_path));
+  YARD_ASSIGN(prep::PrepSpec spec, prep::parse_prep_spec(yaml, options.spec_path));
+  if (options.workers >= 0) spec.workers = options.workers;
+  for (const std::string& text : options.steps) {
+    prep::StepSpec step;
+    YARD_ASSIGN(step.command, prep::split_command(text));
+    step.name = std::filesystem::path(step.command.front()).filename();
+    spec.steps.push_back(std::move(step));
+  }
+  if (!spec.name.empty()) return spec;
+  spec.name = std::filesystem::path(options.spec_path).stem();
+  const Status named = queue::check_queue_name(spec.name);
+  if (!named)
+    return Error{Code::kInvalidArgument,
+                 options.spec_path + ": it needs a name: the file's cannot be that of a queue"};
+  return spec;
+}
+
+std::string state_dir_of(const prep::PrepSpec& spec, const Context& context) {
+  return spec.state.empty() ? context.yard_home + "/prep/" + spec.name : spec.state;
+}
+
+std::string bucket_of(const Place& place) {
+  constexpr std::string_view kScheme = "s3://";
+  return place.is_s3 ? place.store->url().substr(kScheme.size()) : std::string();
+}
+
+Result<Opened> open_all(storage::Opener& opener, const PipelineOptions& options,
+                        const Context& context) {
+  Opened opened;
+  YARD_ASSIGN(opened.spec, read_spec(options));
+  YARD_ASSIGN(const Place source, open_place(opener, opened.spec.source));
+  if (!source.is_s3 && !source.key.empty())
+    return Error{Code::kNotFound, opened.spec.source + ": no such folder"};
+  YARD_ASSIGN(const TargetFolder output, open_target_folder(opener, opened.spec.output));
+  prep::PrepPlaces& places = opened.places;
+  places.source = source.store;
+  places.source_prefix = source.key.empty() ? "" : as_folder(source.key);
+  places.bucket = bucket_of(source);
+  places.output = output.store;
+  places.output_prefix = output.prefix == "/" ? "" : output.prefix;
+  places.state_dir = state_dir_of(opened.spec, context);
+  places.env = context.env;
+  YARD_TRY(make_directories(places.state_dir));
+  return opened;
+}
+
+storage::Opener opener_of(const PipelineOptions& options, const Context& context) {
+  return storage::Opener(s3_options(options.store, context, uint64_t{128} << 20));
+}
+
+Json to_json(const prep::PrepReport& report) {
+  return {{"taken", report.done.taken},     {"packed", report.done.packed},
+          {"dropped", report.done.dropped}, {"rejected", report.done.rejected},
+          {"shards", report.done.shards},   {"repeated", report.repeated},
+          {"scanned", report.scanned},      {"accepted", report.accepted}};
+}
+
+Json to_json(const queue::QueueCounts& counts) {
+  return {
+      {"visible", counts.visible}, {"in_flight", counts.in_flight}, {"delayed", counts.delayed}};
+}
+
+Status run_run(const PipelineOptions& options, const Context& context) {
+  storage::Opener opener = opener_of(options, context);
+  YARD_ASSIGN(const Opened opened, open_all(opener, options, context));
+  const bool is_shown = context.stdout_is_terminal && !options.store.json;
+  prep::PrepRunOptions run;
+  run.follow = options.follow;
+  run.progress = [is_shown](const prep::PrepProgress& at) {
+    if (!is_shown) return;
+    fmt::print(stderr, "\r\x1b[Kpreparing: {} packed, {} dropped, {} rejected, {} shards, {} wait",
+               at.packed, at.dropped, at.rejected, at.shards, at.waiting);
+  };
+  const auto report = prep::run_prep(opened.spec, opened.places, run, context.stop);
+  if (is_shown) fmt::print(stderr, "\n");
+  if (!report) return report.error();
+  if (options.store.json) {
+    print_json_line(to_json(*report));
+    return Ok{};
+  }
+  fmt::print(
+      "{} pictures taken in: {} packed into {} shards, {} dropped by the rules, {} to the "
+      "dead letters\n",
+      report->done.taken, report->done.packed, report->done.shards, report->done.dropped,
+      report->done.rejected);
+  return Ok{};
+}
+
+Status run_scan(const PipelineOptions& options, const Context& context) {
+  storage::Opener opener = opener_of(options, context);
+  YARD_ASSIGN(const Opened opened, open_all(opener, options, context));
+  std::string prefix = opened.places.source_prefix;
+  if (!options.url.empty()) {
+    YARD_ASSIGN(const Place place, open_place(opener, options.url));
+    const bool is_inside =
+        place.is_s3 && bucket_of(place) == opened.places.bucket && place.key.starts_with(prefix);
+    if (!is_inside)
+      return Error{Code::kInvalidArgument,
+                   fmt::format("{}: is not in the source, {}", options.url, opened.spec.source)};
+    prefix = place.key;
+  }
+  YARD_ASSIGN(prep::PrepQueue queue, prep::open_prep_queue(opened.spec, opened.places.state_dir));
+  YARD_ASSIGN(const prep::ScanCounts counts, prep::scan_source(queue, *opened.places.source, prefix,
+                                                               opened.places.bucket, context.stop));
+  if (options.store.json)
+    print_json_line(
+        {{"pictures", counts.pictures}, {"accepted", counts.accepted}, {"others", counts.others}});
+  else
+    fmt::print("{} pictures, {} of them new to the queue '{}'; {} other objects\n", counts.pictures,
+               counts.accepted, queue.name, counts.others);
+  return Ok{};
+}
+
+Status run_redrive(const PipelineOptions& options, const Context& context) {
+  YARD_ASSIGN(const prep::PrepSpec spec, read_spec(options));
+  YARD_ASSIGN(prep::PrepQueue queue, prep::open_prep_queue(spec, state_dir_of(spec, context)));
+  YARD_ASSIGN(const int64_t count, queue.queues.redrive(queue.dead_name));
+  if (options.store.json)
+    print_json_line({{"redriven", count}});
+  else
+    fmt::print("{} dead letters are back in the queue '{}'\n", count, queue.name);
+  return Ok{};
+}
+
+Status run_remove(const PipelineOptions& options, const Context& context) {
+  storage::Opener opener = opener_of(options, context);
+  YARD_ASSIGN(const Opened opened, open_all(opener, options, context));
+  YARD_ASSIGN(
+      const prep::RemovalReport report,
+      prep::remove_contributor(opened.spec, opened.places, options.contributor, context.stop));
+  if (options.store.json)
+    print_json_line({{"shards", report.shard_count}, {"samples", report.sample_count}});
+  else
+    fmt::print("{} samples removed, {} shards written anew\n", report.sample_count,
+               report.shard_count);
+  return Ok{};
+}
+
+void print_status(const prep::PrepSpec& spec, const prep::PrepStatus& status) {
+  fmt::print("{}: {} samples in {} shards, {}\n", spec.name, status.ledger.packed,
+             status.ledger.shard_count, format_size_bytes(uint64_t(status.ledger.shard_bytes)));
+  if (status.ledger.removed > 0) fmt::print("  removed on request: {}\n", status.ledger.removed);
+  for (const auto& [reason, count] : status.ledger.dropped)
+    fmt::print("  dropped, {}: {}\n", reason, count);
+  fmt::print("  waiting: {}, in work: {}, dead letters: {}\n",
+             status.queue.visible + status.queue.delayed, status.queue.in_flight,
+             status.dead.visible + status.dead.in_flight);
+}
+
+Status run_status(const PipelineOptions& options, const Context& context) {
+  YARD_ASSIGN(const prep::PrepSpec spec, read_spec(options));
+  YARD_ASSIGN(const prep::PrepStatus status, prep::prep_status(spec, state_dir_of(spec, context)));
+  if (options.store.json)
+    print_json_line({{"packed", status.ledger.packed},
+                     {"removed", status.ledger.removed},
+                     {"dropped", status.ledger.dropped},
+                     {"shard_count", status.ledger.shard_count},
+                     {"shard_bytes", status.ledger.shard_bytes},
+                     {"queue", to_json(status.queue)},
+                     {"dead", to_json(status.dead)}});
+  else
+    print_status(spec, status);
+  return Ok{};
+}
+
+Status run_dead(const PipelineOptions& options, const Context& context) {
+  YARD_ASSIGN(const prep::PrepSpec spec, read_spec(options));
+  YARD_ASSIGN(const auto letters, prep::dead_letters(spec, state_dir_of(spec, context)));
+  for (const prep::DeadLetter& letter : letters) {
+    if (options.store.json)
+      print_json_line({{"key", letter.key}, {"reason", letter.reason}});
+    else
+      fmt::print("{}\t{}\n", letter.key, letter.reason);
+  }
+  return Ok{};
+}
+
+Status run_describe(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    YARD_ASSIGN(const std::string bytes, read_file(path));
+    const std::span content(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
+    auto measured = prep::measure(content, {});
+    if (!measured) return std::move(measured).error().while_(path);
+    prep::Description description;
+    description.add(measured->measures);
+    for (const prep::TextField& field : prep::read_embedded(content)) description.add(field);
+    Json json = description.to_json();
+    json["source"] = path;
+    print_json_line(json);
+  }
+  return Ok{};
+}
+
+using Run = Status (*)(const PipelineOptions&, const Context&);
+
+CLI::App* add_command(CLI::App& prep, Context& context, const char* name, const char* what,
+                      const char* example, Run run,
+                      const std::shared_ptr<PipelineOptions>& options) {
+  CLI::App* command = prep.add_subcommand(name, what);
+  command->add_option("SPEC.yaml", options->spec_path, "see docs/prep.md")->required();
+  add_store_options(*command, options->store, false, example);
+  command->callback([options, run, &context] {
+    context.action = [options, run, &context] { return run(*options, context); };
+  });
+  return command;
+}
+
+}  // namespace
+
+void add_prep_pipeline_commands(CLI::App& prep, Context& context) {
+  const auto options = [] { return std::make_shared<PipelineOptions>(); };
+  auto run = options();
+  CLI::App* command = add_command(prep, context, "run", "pack what the queue holds into shards",
+                                  "  yard prep run emoji.yaml --follow --workers 8", run_run, run);
+  command->add_flag("--follow", run->follow, "go on with what arrives, until it is stopped");
+  command->add_option("--workers", run->workers, "threads; 0: one a core")
+      ->check(CLI::Range(0, 1024));
+  command->add_option("--step", run->steps, "a program that sees each picture (JSON lines)");
+  auto scan = options();
+  command = add_command(prep, context, "scan", "put the source's pictures into the queue",
+                        "  yard prep scan emoji.yaml s3://raw/emoji/new", run_scan, scan);
+  command->add_option("URL", scan->url, "only what lies under it");
+  add_command(prep, context, "redrive", "try the dead letters once more",
+              "  yard prep redrive emoji.yaml", run_redrive, options());
+  auto remove = options();
+  command = add_command(prep, context, "remove", "take a contributor's samples out of all shards",
+                        "  yard prep remove emoji.yaml --contributor ada", run_remove, remove);
+  command->add_option("--contributor", remove->contributor, "as in the samples' json")->required();
+  add_command(prep, context, "status", "what was packed, dropped, and waits",
+              "  yard prep status emoji.yaml --json", run_status, options());
+  add_command(prep, context, "dead", "the dead letters and why they are",
+              "  yard prep dead emoji.yaml", run_dead, options());
+  auto paths = std::make_shared<std::vector<std::string>>();
+  command = prep.add_subcommand("describe", "all that is known of pictures, as JSON lines");
+  command->add_option("FILE", *paths)->required();
+  command->callback(
+      [paths, &context] { context.action = [paths] { return run_describe(*paths); }; });
+}
+
+}  // namespace yard::app

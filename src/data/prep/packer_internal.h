@@ -1,0 +1,99 @@
+// Packer: samples into shards, each exactly once, and the end of every message.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "prep/ledger.h"
+#include "prep/near_duplicates.h"
+#include "prep/prep_shard.h"
+#include "prep/work_internal.h"
+
+namespace yard::prep {
+
+struct PackerPlace {
+  queue::MessageQueues& queues;
+  std::string queue_name;
+  storage::ObjectStore& output;
+  std::string shard_prefix;   // "emoji/shard"
+  std::string source_prefix;  // which samples' keys leave out
+};
+
+// What this run did.
+struct PackerCounts {
+  uint64_t packed = 0;
+  uint64_t dropped = 0;
+  uint64_t rejected = 0;
+  uint64_t retried = 0;
+  uint64_t ignored = 0;
+  uint64_t repeated = 0;  // delivered again though they were done with
+  uint64_t shards = 0;
+};
+
+// For one thread, except keep_alive() and counts().
+//
+// A message is removed from the queue only when the shard with its sample is durable and the ledger
+// says so. What is in the open shard when the process dies is delivered again.
+class Packer {
+ public:
+  // `ledger` and the place outlive it. Finds out what a run before left behind: a shard that the
+  // ledger began is confirmed where it is there as a whole, else forgotten. kCorrupt: something
+  // else lies under its key.
+  static Result<std::unique_ptr<Packer>> open(const PrepSpec& spec, PackerPlace place,
+                                              Ledger& ledger);
+
+  Status take(Work work);
+  // Makes what it holds durable and ends its messages.
+  Status flush();
+  bool holds_anything() const { return !held_.empty(); }
+  // Since the first of what it holds came.
+  std::chrono::steady_clock::duration held_for() const;
+
+  // Its messages stay invisible to others. Thread-safe.
+  Status keep_alive();
+  PackerCounts counts() const;
+
+ private:
+  Packer(const PrepSpec& spec, PackerPlace place, Ledger& ledger)
+      : spec_(spec), place_(std::move(place)), ledger_(ledger) {}
+
+  Status recover();
+  Status check_recovered(const ShardRecord& shard);
+  // Why the sample is not to be packed; "" when it is.
+  Result<std::string> duplicate_of(const Work& work);
+  Result<std::string> near_duplicate_of(const Work& work);
+  Result<std::string> free_sample_key(const Work& work);
+  Status pack(Work& work);
+  Status add_to_shard(const std::string& sample_key, const Work& work);
+  Status end_without_shard(Work& work);
+  void hold(const Work& work);
+  void forget_held();
+
+  const PrepSpec& spec_;
+  const PackerPlace place_;
+  Ledger& ledger_;
+  NearDuplicates hashes_;
+
+  // Of the open shard.
+  std::optional<PrepShard> shard_;
+  int64_t shard_number_ = 0;
+  std::vector<PackedSample> samples_;
+  std::vector<DroppedObject> dropped_;
+  std::set<std::string> sample_keys_;
+  std::map<std::string, std::string> sha256s_;    // and the object that has it
+  std::map<std::string, std::string> etags_;      // of the samples' objects
+  std::map<uint64_t, std::string> hash_objects_;  // by the id in hashes_
+  uint64_t next_hash_id_ = uint64_t{1} << 62;     // above those of the ledger
+  std::chrono::steady_clock::time_point held_since_;
+
+  mutable std::mutex mutex_;                   // of what follows
+  std::map<ObjectVersion, std::string> held_;  // receipts, the last one of each object
+  PackerCounts counts_;
+};
+
+}  // namespace yard::prep
