@@ -130,9 +130,8 @@ Ledger::~Ledger() = default;
 
 Result<Ledger> Ledger::open(const std::string& path) {
   YARD_ASSIGN(UniqueFd lock, lock_beside(path));
-  YARD_ASSIGN(sqlite::Connection connection, sqlite::Connection::open(path));
-  YARD_TRY(connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL"));
-  YARD_TRY(sqlite::migrate(connection, {kSteps, kApplicationId}, path));
+  YARD_ASSIGN(sqlite::Connection connection,
+              sqlite::open_database(path, {kSteps, kApplicationId}, {.power_safe = true}));
   return Ledger(std::unique_ptr<Impl>(new Impl{std::move(lock), std::move(connection)}));
 }
 
