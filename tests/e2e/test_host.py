@@ -337,6 +337,80 @@ def test_requirements_are_installed_for_the_job_alone(job, store):
     assert subprocess.run([sys.executable, "-c", "import only_here"], capture_output=True).returncode != 0
 
 
+def test_an_entry_point_as_sdk_v3_gives_it(job, store):
+    """Its driver lies in a channel, is made executable there, writes beside the channels, and needs pip."""
+    store.put("v3/input/sm_drivers/sm_train.sh", b"""#!/bin/bash
+set -e
+python3 -c 'open("/opt/ml/input/sm_training.env", "w").write("export DRIVEN=yes")'
+source /opt/ml/input/sm_training.env
+pip --version > /dev/null
+cd /opt/ml/input/data/code
+python3 train.py --driven $DRIVEN
+""")
+    store.put("v3/input/code/train.py", b"import sys; print('ARGS', sys.argv[1:])")
+    driver = "/opt/ml/input/data/sm_drivers/sm_train.sh"
+    one = job(entrypoint=["/bin/bash"], arguments=["-c", f"chmod +x {driver} && {driver}"], channels=[
+        prefix_channel("code", "s3://bucket/v3/input/code"),
+        prefix_channel("sm_drivers", "s3://bucket/v3/input/sm_drivers")])
+    assert one.run()["outcome"] == "completed", one.all_text()
+    assert "ARGS ['--driven', 'yes']" in one.log()
+
+
+def test_a_program_that_does_not_exist_is_the_users_error(job):
+    status = job(entrypoint=["/no/such/program"]).run()
+    assert status["outcome"] == "failed" and status["cause"] == "user_error"
+    assert "/no/such/program" in status["failure_reason"]
+
+
+def test_results_without_compression_are_files(job):
+    one = job(entrypoint=["/bin/sh", "-c"], output={"s3_uri": "s3://bucket/out", "compression": "NONE"},
+              arguments=["mkdir /opt/ml/model/a; echo -n x > /opt/ml/model/a/b; echo -n y > /opt/ml/output/data/c"])
+    status = one.run()
+    assert status["model_uri"] == f"s3://bucket/out/{one.name}/output/model/"
+    base = f"out/{one.name}/output"
+    assert one.store.keys_under(f"{base}/") == [f"{base}/model/a/b", f"{base}/output/c"]
+
+
+def test_manifests_name_files_and_records(job, store):
+    for name in ["a", "b", "c"]:
+        store.put(f"parts/{name}", name.encode() * 3)
+    store.put("some.manifest", json.dumps([{"prefix": "s3://bucket/parts/"}, "a", "c"]).encode())
+    lines = [{"source-ref": f"s3://bucket/parts/{name}", "label": number} for number, name in enumerate("ab")]
+    store.put("more.manifest", "\n".join(map(json.dumps, lines)).encode())
+    command = ("cd /opt/ml/input/data; echo FILES $(ls listed) $(cat listed/c); echo STREAM $(cat augmented_0)")
+    one = job(entrypoint=["/bin/sh", "-c"], arguments=[command], channels=[
+        prefix_channel("listed", "s3://bucket/some.manifest", source={"S3DataType": "ManifestFile"}),
+        prefix_channel("augmented", "s3://bucket/more.manifest", InputMode="Pipe", source={
+            "S3DataType": "AugmentedManifestFile", "AttributeNames": ["source-ref", "label"]})])
+    assert one.run()["outcome"] == "completed", one.all_text()
+    assert "FILES a c ccc" in one.log() and "STREAM aaa0bbb1" in one.log()
+
+
+def test_a_processing_job_gets_its_inputs_and_uploads_its_outputs(job, store):
+    store.put("proc/input/proc.py", b"""
+import json, pathlib
+text = pathlib.Path('/opt/ml/processing/input/data/x.txt').read_text()
+pathlib.Path('/opt/ml/processing/output/deep').mkdir()
+pathlib.Path('/opt/ml/processing/output/deep/y.txt').write_text(text.upper())
+print('CONFIG', json.load(open('/opt/ml/config/processingjobconfig.json'))['ProcessingJobName'],
+      json.load(open('/opt/ml/config/resourceconfig.json'))['current_host'])
+""")
+    store.put("proc/data/x.txt", b"small")
+
+    def local(name, uri, path):
+        return {"InputName": name, "S3Input": {"S3Uri": uri, "LocalPath": path, "S3DataType": "S3Prefix",
+                                               "S3InputMode": "File", "S3DataDistributionType": "FullyReplicated"}}
+
+    one = job(kind="processing", entrypoint=["python3", "/opt/ml/processing/input/code/proc.py"], processing={
+        "inputs": [local("code", "s3://bucket/proc/input/proc.py", "/opt/ml/processing/input/code"),
+                   local("data", "s3://bucket/proc/data", "/opt/ml/processing/input/data")],
+        "outputs": [{"OutputName": "out", "S3Output": {
+            "S3Uri": "s3://bucket/proc/out", "LocalPath": "/opt/ml/processing/output", "S3UploadMode": "EndOfJob"}}]})
+    assert one.run()["outcome"] == "completed", one.all_text()
+    assert f"CONFIG {one.name} algo-1" in one.log()
+    assert store.get("proc/out/deep/y.txt") == b"SMALL"
+
+
 def toolkit_files():
     """The sources of sagemaker-training, whose own dependencies are not installed: {path: bytes}."""
     found = os.environ.get("YARD_TRAINING_TOOLKIT")
