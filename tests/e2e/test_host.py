@@ -6,9 +6,12 @@ import itertools
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 
@@ -354,6 +357,51 @@ python3 train.py --driven $DRIVEN
         prefix_channel("sm_drivers", "s3://bucket/v3/input/sm_drivers")])
     assert one.run()["outcome"] == "completed", one.all_text()
     assert "ARGS ['--driven', 'yes']" in one.log()
+
+
+def test_without_root_a_host_runs_and_says_what_it_lacks(store):
+    user = 65534
+    as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if os.geteuid() == 0 else []
+    tried = subprocess.run([*as_user, "bwrap", "--unshare-user", "--ro-bind", "/", "/", "true"], capture_output=True)
+    if tried.returncode != 0:
+        pytest.skip(f"NOT TESTED: no sandbox without root: {tried.stderr.decode()}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", folder / "venv"], check=True)
+        shutil.copy(platform_host.BIN / "yard", folder / "yard")
+        one = platform_host.Job(folder / "job", store, "by-a-user", entrypoint=["python", "-c"], arguments=[
+            "import os, socket; print('I AM', os.getuid(), socket.gethostname()); open('/opt/ml/model/x', 'w')"],
+            runtime={"python": str(folder / "venv")})
+        folder.chmod(0o755)
+        for path in [folder / "job", *(folder / "job").rglob("*")]:
+            os.chown(path, user, user) if as_user else None
+        env = {"PATH": "/usr/bin:/bin", **store.keys}
+        subprocess.run([*as_user, folder / "yard", "host", one.dir()], env=env, check=True, capture_output=True)
+        status = one.wait("finished")
+        assert status["outcome"] == "completed" and not status["has_own_network"], one.all_text()
+        assert "I AM 0 algo-1" in one.log() and "7777" in one.log()[0]
+        one.tell("upload")
+        one.wait("ended")
+        one.wait_for_exit()
+        assert sorted(store.archive("out/by-a-user/output/model.tar.gz")) == ["x"]
+
+
+def test_a_folder_can_be_the_root(job, tmp_path):
+    """Built of this machine's own programs: what lies in the folder is seen, and nothing else."""
+    root = tmp_path / "root"
+    for path in ["bin", "lib64", "etc"]:
+        (root / path).mkdir(parents=True)
+    needed = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
+    shutil.copy(os.path.realpath("/bin/sh"), root / "bin/sh")
+    for library in re.findall(r"(/\S+)", needed):
+        (root / library.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(os.path.realpath(library), root / library.lstrip("/"))
+    (root / "bin/train").write_text("#!/bin/sh\necho TRAIN /bin/* ; echo new > /written\n")
+    (root / "bin/train").chmod(0o755)
+    one = job(runtime={"root": str(root)})
+    assert one.run()["outcome"] == "completed", one.all_text()
+    assert "TRAIN /bin/sh /bin/train" in one.log()
+    assert not (root / "written").exists()
 
 
 def test_a_program_that_does_not_exist_is_the_users_error(job):
