@@ -130,6 +130,23 @@ def test_a_failing_script_is_told_as_the_toolkit_tells_it(job, store):
     assert store.keys_under(f"out/{one.name}/") == [f"out/{one.name}/output/model.tar.gz"]
 
 
+def test_hosts_are_found_by_name_and_address_and_unknown_names_fail_at_once(job):
+    text = """
+import socket, time
+address = socket.gethostbyname('algo-2')
+print('NAME', socket.getnameinfo((address, 1), 0)[0])
+start = time.monotonic()
+# What torch's store asks of each connection; glibc does not find it in /etc/hosts.
+for ask in [lambda: socket.getnameinfo(('::ffff:' + address, 1), 0), lambda: socket.gethostbyname('nobody.invalid')]:
+    try: ask()
+    except OSError: pass
+print('QUICK', time.monotonic() - start < 4)
+"""
+    one = job(hosts=2, entrypoint=["python3", "-c"], arguments=[text])
+    assert one.run()["outcome"] == "completed", one.all_text()
+    assert "NAME algo-2" in one.log() and "QUICK True" in one.log()
+
+
 def test_an_entry_point_ends_with_its_own_code_and_failure_file(job):
     one = job(entrypoint=["/bin/bash", "-c"], arguments=["echo -n 'because' > /opt/ml/output/failure; exit 7"])
     status = one.run()

@@ -167,7 +167,10 @@ Result<Subprocess> HostSandbox::start(const Launch& launch) const {
   options.gpus = plan.gpus;
   options.as_root = options_.is_root;
   const bool goes_outside = launch.needs_outward && network_ && !network_->reaches_outward();
-  if (network_ && !goes_outside) options.network_namespace = network_->path();
+  if (network_ && !goes_outside) {
+    options.network_namespace = network_->path();
+    options.asks_for_names = network_->reaches_outward();
+  }
   SubprocessOptions child;
   child.argv = sandbox::sandbox_command(options, runtime_, launch.command);
   child.env = launch.env;

@@ -105,8 +105,10 @@ std::vector<std::string> sandbox_command(const SandboxOptions& options, const Ru
   for (const Bind& bind : runtime.binds)
     if (!is_root(bind)) add_bind(argv, bind);
   for (const Link& link : runtime.links) add(argv, {"--symlink", link.target, link.path});
-  for (const char* name : {"hosts", "hostname", "resolv.conf"})
-    add(argv, {"--ro-bind", fmt::format("{}/etc/{}", scratch, name), fmt::format("/etc/{}", name)});
+  const char* const resolver = options.asks_for_names ? "resolv.conf" : "resolv.conf.none";
+  add(argv, {"--ro-bind", scratch + "/etc/hosts", "/etc/hosts"});
+  add(argv, {"--ro-bind", scratch + "/etc/hostname", "/etc/hostname"});
+  add(argv, {"--ro-bind", scratch + "/etc/" + resolver, "/etc/resolv.conf"});
   add(argv, {"--bind", options.ml_dir, "/opt/ml"});
   for (const Bind& bind : options.binds) add_bind(argv, bind);
   add(argv, {"--chdir", options.cwd, "--"});
@@ -123,6 +125,8 @@ Status write_scratch(const std::string& scratch_dir, const std::string& hostname
   for (const auto& [name, address] : addresses) hosts += fmt::format("{}\t{}\n", address, name);
   YARD_TRY(write_file_atomic(scratch_dir + "/etc/hosts", hosts));
   YARD_TRY(write_file_atomic(scratch_dir + "/etc/hostname", hostname + "\n"));
+  // Without a server the library asks this host itself, which refuses at once.
+  YARD_TRY(write_file_atomic(scratch_dir + "/etc/resolv.conf.none", "options attempts:1\n"));
   // The machine's stub on 127.0.0.53 is not there in another network namespace; what stands behind
   // it is.
   auto resolver = read_file("/run/systemd/resolve/resolv.conf", 1 << 20);

@@ -21,6 +21,9 @@ struct SandboxOptions {
   std::vector<int> gpus;
   bool as_root = false;           // we are root: capabilities are cut to a container's
   std::string network_namespace;  // path of one to run in; empty: this machine's
+  // Names besides those of the job are asked for. Where nobody answers that costs seconds each
+  // time.
+  bool asks_for_names = true;
 };
 
 // The command that runs `program` in the sandbox. All of its processes end with bubblewrap's, and
