@@ -186,23 +186,48 @@ Status Networks::build(const Recipe& recipe, const text::ClipTokenizer* tokenize
   return Ok{};
 }
 
+namespace {
+
+// What a denoiser wants beside time and context, which is all that a caption gives; empty: nothing.
+std::string_view unanswered(const models::UNetConfig& unet) {
+  if (unet.class_embedding != models::ClassEmbedding::kNone) return "class labels";
+  if (unet.addition_time_embed_dim > 0) return "'addition_embed_type' text_time";
+  return {};
+}
+
+// Latents are brought to unit variance by scaling_factor alone.
+bool is_moved(const models::AutoencoderConfig& autoencoder) {
+  return autoencoder.shift_factor.value_or(0) != 0 || !autoencoder.latents_mean.empty();
+}
+
+}  // namespace
+
 Status Networks::check(const Recipe& recipe, const text::ClipTokenizer* tokenizer) const {
   const auto refuse = [](std::string why) { return Error{Code::kInvalidArgument, std::move(why)}; };
   if (autoencoder_ && autoencoder_->config().in_channels != 3)
     return refuse("model.autoencoder: in_channels must be 3, pictures are RGB");
   if (unet_ && unet_->config().in_channels != unet_->config().out_channels)
     return refuse("model.unet: in_channels and out_channels must be equal");
+  if (unet_ && !unanswered(unet_->config()).empty())
+    return refuse(fmt::format("model.unet: it wants {}, training has captions alone",
+                              unanswered(unet_->config())));
+  if (autoencoder_ && is_moved(autoencoder_->config()))
+    return refuse(
+        "model.autoencoder: training knows 'scaling_factor', not 'shift_factor' and "
+        "'latents_mean'");
+  if (text_encoder_ && text_encoder_->config().with_projection)
+    return refuse("model.text_encoder: must be a CLIPTextModel, its projection is not trained");
   if (unet_ && autoencoder_ &&
       unet_->config().in_channels != autoencoder_->config().latent_channels)
     return refuse(
         fmt::format("model.unet: in_channels {} must be the autoencoder's latent_channels {}",
                     unet_->config().in_channels, autoencoder_->config().latent_channels));
   if (unet_ && text_encoder_ &&
-      unet_->config().cross_attention_dim != text_encoder_->config().hidden_size)
+      unet_->config().context_width() != text_encoder_->config().hidden_size)
     return refuse(
         fmt::format("model.unet: cross_attention_dim {} must be the text encoder's "
                     "hidden_size {}",
-                    unet_->config().cross_attention_dim, text_encoder_->config().hidden_size));
+                    unet_->config().context_width(), text_encoder_->config().hidden_size));
   if (text_encoder_ && tokenizer != nullptr &&
       tokenizer->vocab_size() > text_encoder_->config().vocab_size)
     return refuse(fmt::format(

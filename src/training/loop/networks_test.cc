@@ -1,0 +1,80 @@
+#include "loop/networks.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "models/model_folder.h"
+
+namespace yard::loop {
+namespace {
+
+const Json kUNet = {{"block_out_channels", {8, 16}},
+                    {"norm_num_groups", 4},
+                    {"layers_per_block", 1},
+                    {"down_block_types", {"DownBlock2D", "CrossAttnDownBlock2D"}},
+                    {"up_block_types", {"CrossAttnUpBlock2D", "UpBlock2D"}},
+                    {"cross_attention_dim", 12}};
+const Json kAutoencoder = {{"block_out_channels", {8, 16}}, {"norm_num_groups", 4}};
+const Json kText = {{"vocab_size", 40},       {"hidden_size", 16},        {"intermediate_size", 32},
+                    {"num_hidden_layers", 1}, {"num_attention_heads", 2}, {"eos_token_id", 39}};
+
+Json with(Json json, const Json& changes) {
+  json.update(changes);
+  return json;
+}
+
+std::string error_of(const ModelRecipe& model) {
+  const Recipe recipe{.model = model};
+  const auto networks = Networks::create(recipe, nullptr);
+  if (networks) return {};
+  EXPECT_EQ(networks.error().code, Code::kInvalidArgument);
+  return networks.error().message;
+}
+
+ModelRecipe unet_of(const Json& changes) {
+  return {.unet = ModelPart{.from = "", .config = with(kUNet, changes)}};
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(NetworksTest, ADenoiserThatWantsMoreThanCaptionsIsRefused) {
+  EXPECT_EQ(error_of(unet_of(Json::object())), "");
+  EXPECT_TRUE(has(error_of(unet_of({{"num_class_embeds", 3}})), "it wants class labels"));
+  EXPECT_TRUE(has(error_of(unet_of({{"addition_embed_type", "text_time"},
+                                    {"addition_time_embed_dim", 4},
+                                    {"projection_class_embeddings_input_dim", 40}})),
+                  "it wants 'addition_embed_type'"));
+}
+
+TEST(NetworksTest, LatentsThatAreShiftedAreRefused) {
+  const auto autoencoder = [](const Json& changes) {
+    return ModelRecipe{.autoencoder = ModelPart{.from = "", .config = with(kAutoencoder, changes)}};
+  };
+  EXPECT_EQ(error_of(autoencoder({{"use_quant_conv", false}})), "");
+  EXPECT_TRUE(has(error_of(autoencoder({{"shift_factor", 0.1}})), "'shift_factor'"));
+}
+
+TEST(NetworksTest, ATextProjectionIsRefused) {
+  const std::string folder = testing::TempDir() + "/networks-projection";
+  const Json config = with(kText, {{"architectures", {"CLIPTextModelWithProjection"}}});
+  const models::ClipTextModel model(*models::ClipTextConfig::parse(config, "text"), 1);
+  ASSERT_TRUE(models::save_model(folder, models::ModelKind::kClipTextProjection, config,
+                                 model.parameters()));
+  const ModelRecipe recipe{.text_encoder = ModelPart{.from = folder, .config = {}}};
+  EXPECT_TRUE(has(error_of(recipe), "must be a CLIPTextModel"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(NetworksTest, TheContextThatIsProjectedIsTheTextEncodersWidth) {
+  ModelRecipe recipe = unet_of({{"encoder_hid_dim", 16}});
+  recipe.text_encoder = ModelPart{.from = "", .config = kText};
+  EXPECT_EQ(error_of(recipe), "");
+  recipe.unet->config["encoder_hid_dim"] = 12;
+  EXPECT_TRUE(has(error_of(recipe), "12 must be the text encoder's hidden_size 16"));
+}
+
+}  // namespace
+}  // namespace yard::loop
