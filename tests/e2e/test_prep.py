@@ -17,8 +17,9 @@ import pytest
 from PIL import Image
 from tiny_run import BIN, ROOT
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests/clients")]
 import photos  # noqa: E402
+from served import served  # noqa: E402
 
 YARD = BIN / "yard"
 
@@ -52,9 +53,9 @@ class Place:
         if caption is not None:
             path.with_suffix(".txt").write_text(caption)
 
-    def yard(self, command, *arguments, timeout=60, check=True):
+    def yard(self, command, *arguments, timeout=60, check=True, env=None):
         done = subprocess.run([YARD, "prep", command, self.spec, *arguments], timeout=timeout,
-                              capture_output=True, text=True)
+                              capture_output=True, text=True, env=env)
         if check:
             assert done.returncode == 0, done.stderr
         return done
@@ -394,6 +395,30 @@ def test_a_full_disk_under_the_queue_ends_the_run_and_loses_nothing(tmp_path):
     assert json.loads(lines[-1])["packed"] == 60, done.stdout + done.stderr
     samples, sources = place.samples()
     assert len(samples) == 60 and set(sources.values()) == {1}
+
+
+def test_a_bucket_is_prepared_into_a_bucket(tmp_path):
+    place = Place(tmp_path, source="s3://raw/in", output="s3://data/sets", scan=False)
+    folder = tmp_path / "store"
+    (folder / "data").mkdir(parents=True)
+    place.source = folder / "raw" / "in"
+    for i in range(12):
+        place.add(f"{'new' if i > 7 else 'old'}/pic {i}+ü.png", picture_bytes(i))
+    place.out = folder / "data" / "sets"
+    with served(folder) as gateway:
+        env = gateway.environment()
+        assert json.loads(place.yard("scan", "s3://raw/in/new", "--json", env=env).stdout)["accepted"] == 4
+        assert place.yard("scan", "s3://other/in", check=False, env=env).returncode == 2
+        assert place.run(env=env)["packed"] == 4
+        assert json.loads(place.yard("scan", "--json", env=env).stdout)["accepted"] == 8
+        (place.source / "old/pic 3+ü.png").unlink()
+        place.add("old/pic 4+ü.png", picture_bytes(44))
+        report = place.run(env=env)
+        assert (report["packed"], report["dropped"]) == (6, 2)
+    assert place.status()["dropped"] == {"gone": 1, "replaced": 1}
+    samples, sources = place.samples()
+    assert "new/pic 9+ü" in samples and len(samples) == 10 and set(sources.values()) == {1}
+    assert "s3://raw/in/new/pic 9+ü.png" in sources
 
 
 def test_follow_packs_what_arrives_until_it_is_stopped(tmp_path):
