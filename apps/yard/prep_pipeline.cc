@@ -80,7 +80,9 @@ Result<Opened> open_all(storage::Opener& opener, const PipelineOptions& options,
 }
 
 storage::Opener opener_of(const PipelineOptions& options, const Context& context) {
-  return storage::Opener(s3_options(options.store, context, uint64_t{128} << 20));
+  storage::S3Options s3 = s3_options(options.store, context, uint64_t{128} << 20);
+  s3.stop = {};  // a run that is stopped still packs what it has
+  return storage::Opener(std::move(s3));
 }
 
 Json to_json(const prep::PrepReport& report) {

@@ -11,6 +11,7 @@
 #include "base/open_files.h"
 #include "commands.h"
 #include "endpoint.h"
+#include "events_to_queues.h"
 #include "gateway/credentials.h"
 #include "gateway/gateway.h"
 #include "gateway/root.h"
@@ -29,6 +30,7 @@ struct ServeOptions {
   std::string account_id;
   std::string tls_certificate;
   std::string tls_key;
+  std::string events;
 };
 
 std::string endpoint_path(const std::string& folder) {
@@ -57,11 +59,16 @@ Status run_serve(ServeOptions options, const Context& context) {
   YARD_TRY(make_directories(own_folder));
   if (::chmod(own_folder.c_str(), 0700) != 0) return errno_error(own_folder, errno);
   YARD_ASSIGN(const Credentials credentials, gateway::load_or_make_credentials(options.folder));
+  gateway::EventSink events;
+  if (!options.events.empty()) {
+    YARD_ASSIGN(events, events_into_queues(options.events));
+  }
   YARD_ASSIGN(const auto served, gateway::Gateway::open({.root = options.folder,
                                                          .credentials = credentials,
                                                          .domain = options.domain,
                                                          .region = options.region,
-                                                         .account_id = options.account_id}));
+                                                         .account_id = options.account_id,
+                                                         .event_sink = std::move(events)}));
   YARD_ASSIGN(const auto server, HttpServer::start({.host = listen.host,
                                                     .port = listen.port,
                                                     .tls_certificate_path = options.tls_certificate,
@@ -123,6 +130,8 @@ void add_serve(CLI::App& group, Context& context) {
                       "refuse requests that expect another owner of the bucket");
   CLI::Option* certificate =
       command->add_option("--tls-certificate", options->tls_certificate, "PEM file; then https");
+  command->add_option("--events", options->events,
+                      "file of message queues that buckets' notifications go to");
   command->add_option("--tls-key", options->tls_key, "PEM file")->needs(certificate);
   command->footer(
       "Example:\n  yard s3 serve /srv/data --listen 127.0.0.1:9000 &\n"

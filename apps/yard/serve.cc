@@ -20,6 +20,7 @@
 #include "commands.h"
 #include "endpoint.h"
 #include "engine/platform_control.h"
+#include "events_to_queues.h"
 #include "gateway/gateway.h"
 #include "job_watch.h"
 #include "metrics/metric_store.h"
@@ -147,6 +148,7 @@ class Platform {
     };
     gateway.region = options_.region;
     gateway.account_id = options_.account_id;
+    YARD_ASSIGN(gateway.event_sink, events_into_queues(home_.queues()));
     YARD_ASSIGN(store_, gateway::Gateway::open(std::move(gateway)));
     return Ok{};
   }

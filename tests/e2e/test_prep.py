@@ -421,6 +421,40 @@ def test_a_bucket_is_prepared_into_a_bucket(tmp_path):
     assert "s3://raw/in/new/pic 9+ü.png" in sources
 
 
+def test_uploads_come_by_the_notifications_of_their_bucket(tmp_path):
+    queues = tmp_path / "queues.db"
+    place = Place(tmp_path, source="s3://raw/in", output="s3://data", scan=False, rescan="0s",
+                  flush="300ms", queue={"path": str(queues), "name": "uploads"})
+    folder = tmp_path / "store"
+    (folder / "raw").mkdir(parents=True)
+    (folder / "data").mkdir()
+    place.out = folder / "data"
+    with served(folder, "--events", str(queues)) as gateway:
+        env = gateway.environment()
+        place.run(env=env)  # makes the queue
+        client = gateway.client()
+        client.put_bucket_notification_configuration(
+            Bucket="raw", NotificationConfiguration={"QueueConfigurations": [
+                {"QueueArn": "arn:aws:sqs:us-east-1:000000000000:uploads", "Events": ["s3:ObjectCreated:*"]}]})
+        running = subprocess.Popen([YARD, "prep", "run", place.spec, "--follow"], env=env,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            for i in range(5):
+                client.put_object(Bucket="raw", Key=f"in/pic {i}.txt", Body=b"a caption")
+                client.put_object(Bucket="raw", Key=f"in/pic {i}.png", Body=picture_bytes(i))
+            end = time.monotonic() + 60
+            while len(place.samples()[0]) < 5 and time.monotonic() < end:
+                time.sleep(0.05)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(60) == 0
+        finally:
+            if running.poll() is None:
+                running.kill()
+    samples, _ = place.samples()
+    assert sorted(samples) == [f"pic {i}" for i in range(5)]
+    assert place.status()["dead"]["visible"] == 0
+
+
 def test_follow_packs_what_arrives_until_it_is_stopped(tmp_path):
     place = Place(tmp_path, rescan="100ms", flush="300ms")
     place.add("a.png", picture_bytes(1))
