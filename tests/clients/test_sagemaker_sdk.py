@@ -2,7 +2,7 @@
 since neither goes with the other nor with the boto3 of the other tests:
 
     python -m venv .venv-sagemaker2 && .venv-sagemaker2/bin/pip install sagemaker==2.257.7
-    python -m venv .venv-sagemaker3 && .venv-sagemaker3/bin/pip install sagemaker==3.27.0
+    python -m venv .venv-sagemaker3 && .venv-sagemaker3/bin/pip install sagemaker-train==1.27.0
 """
 
 import os
@@ -41,6 +41,8 @@ print("ATTACHED", attached.model_data == estimator.model_data)
 """
 
 SDK3 = """
+import logging
+logging.basicConfig(level=logging.INFO)
 from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, SourceCode
 trainer = ModelTrainer(training_image=IMAGE, role=ROLE, base_job_name="sdk3",
