@@ -142,6 +142,13 @@ TEST_F(ApiFrontTest, ABodyThatWasChangedOnTheWayIsRefused) {
                   {{"x-amz-target", "SageMaker.CreateTrainingJob"}});
   text.replace(text.rfind("job-1"), 5, "job-2");
   EXPECT_EQ(exchange_text(*front_, text).json()["__type"], "InvalidSignatureException");
+  // Some clients sign a header that names the body's hash.
+  const std::string body = smallest_training_input("job-1").dump();
+  text = signed_text(admin_, "sagemaker", "POST", "/", body,
+                     {{"x-amz-target", "SageMaker.CreateTrainingJob"},
+                      {"x-amz-content-sha256", sha256_hex(body)}});
+  text.replace(text.rfind("job-1"), 5, "job-2");
+  EXPECT_EQ(exchange_text(*front_, text).json()["__type"], "InvalidSignatureException");
   EXPECT_FALSE(desk_.find(jobs::JobKind::kTraining, "job-2"));
 }
 
