@@ -210,6 +210,17 @@ def test_a_released_host_ends_at_once_and_uploads_nothing(job, store):
     assert not store.keys_under(f"out/{one.name}/")
 
 
+def test_a_host_whose_folder_is_removed_ends(job, store):
+    one = job(hyperparameters=script(store, "import time; print('READY', flush=True); time.sleep(600)")).start()
+    one.wait_for_line("READY")
+    pid = one.pid()
+    shutil.rmtree(one.dir())
+    end = time.monotonic() + platform_host.WAIT_SECONDS
+    while platform_host.is_alive(pid):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def test_stop_lets_the_script_save_and_uploads(job, store):
     text = """
 import signal, sys, time

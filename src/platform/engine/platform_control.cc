@@ -179,12 +179,17 @@ Result<JobView> PlatformControl::find(JobKind kind, std::string_view name) {
 }
 
 Result<JobPage> PlatformControl::list(const JobFilter& filter) {
-  auto found = impl_->store.with([&](auto& db) { return db.list(query_of(filter)); });
-  if (!found) return std::move(found).error();
-  JobPage page{.jobs = {}, .next_token = found->next_token};
-  for (auto& row : found->jobs)
-    page.jobs.push_back(internal::view_of({.row = std::move(row)}, impl_->time.now_t()));
-  return page;
+  return impl_->store.with([&](auto& db) -> Result<JobPage> {
+    YARD_ASSIGN(auto found, db.list(query_of(filter)));
+    JobPage page{.jobs = {}, .next_token = found.next_token};
+    for (auto& row : found.jobs) {
+      internal::JobRows rows;
+      YARD_ASSIGN(rows.hosts, db.hosts(row.id));
+      rows.row = std::move(row);
+      page.jobs.push_back(internal::view_of(rows, impl_->time.now_t()));
+    }
+    return page;
+  });
 }
 
 Status PlatformControl::stop(JobKind kind, std::string_view name) {

@@ -317,7 +317,10 @@ TEST_F(PlatformControlTest, OfTwoHundredQueuedJobsThoseThatAreNotStoppedRunOnce)
   do {
     const auto page = control_->list(filter);
     ASSERT_TRUE(page) << page.error().message;
-    for (const auto& job : page->jobs) listed.push_back(job.job.name);
+    for (const auto& job : page->jobs) {
+      listed.push_back(job.job.name);
+      EXPECT_FALSE(job.hosts.empty()) << job.job.name;
+    }
     filter.page_token = page->next_token;
   } while (!filter.page_token.empty());
   ASSERT_EQ(listed.size(), 200U);

@@ -53,6 +53,7 @@ class HostSupervisor {
  private:
   // What has come through the control FIFO, and its effect on what runs.
   void read_control();
+  bool folder_is_gone() const;
   void ask_stop(std::string_view by);
   void wait_once(int fd, milliseconds timeout);
   // `work` on a thread of its own, while control is read; its token is stopped by a stop where
@@ -208,7 +209,16 @@ void HostSupervisor::wait_once(int fd, milliseconds timeout) {
   }
   if (Steady::now() - refreshed_at_ < options_.status_period) return;
   refreshed_at_ = Steady::now();
+  if (!release_asked_ && folder_is_gone()) {
+    release_asked_ = kill_asked_ = true;
+    ask_stop("the job's folder is gone");
+  }
   report_->change([this](jobs::HostStatus& status) { note_progress(status); });
+}
+
+// With it went whoever could have said a word to us.
+bool HostSupervisor::folder_is_gone() const {
+  return ::access(folder_.control().c_str(), F_OK) != 0 && errno == ENOENT;
 }
 
 void HostSupervisor::note_progress(jobs::HostStatus& status) const {

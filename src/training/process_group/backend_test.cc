@@ -142,7 +142,9 @@ TEST(BackendTest, AnOperationsOwnTimeoutEndsTheGroup) {
     Tensors tensors{at::ones({4})};
     if (rank == 1) {
       has_failed.wait();
-      EXPECT_NE(failure_of(backend.allreduce(tensors, {})), "");
+      // This one may still end well: what rank 0 gave before it gave up is there.
+      const bool failed_at_once = !failure_of(backend.allreduce(tensors, {})).empty();
+      EXPECT_TRUE(failed_at_once || !failure_of(backend.barrier({})).empty());
       return;
     }
     c10d::AllreduceOptions options;
