@@ -50,7 +50,7 @@ struct JobView {
   double modified_t = 0;
   std::optional<double> training_start_t;  // hosts were there
   std::optional<double> training_end_t;    // the artifacts were there, or it failed
-  double training_s = 0;                   // up to now while it runs; see jobs/training_time.h
+  double training_s = 0;                   // up to now while it runs; see jobs/job_account.h
   double billable_s = 0;                   // of one host
   std::string model_uri;                   // S3ModelArtifacts; empty before the upload
   std::string output_uri;
