@@ -4,8 +4,8 @@
 
 #include "api/log_filter.h"
 #include "api/testing/memory_desk.h"
+#include "api/testing/service_calls.h"
 #include "api/testing/signed_client.h"
-#include "api/validate.h"
 #include "base/testing/fake_clock.h"
 #include "logs/log_stream.h"
 
@@ -19,12 +19,7 @@ class LogsServiceTest : public testing::Test {
   AwsResult<Json> call(const std::string& operation, Json input) {
     if (!input.contains("logGroupName") && operation != "DescribeLogGroups")
       input["logGroupName"] = kGroup;
-    const auto checked = checked_input(*service_->model().find(operation)->input, input);
-    if (!checked) return checked.error();
-    Call call;
-    call.operation = operation;
-    call.input = *checked;
-    return service_->call(call);
+    return call_service(*service_, operation, input);
   }
   void create(const std::string& name, std::vector<std::string> hosts) {
     ASSERT_TRUE(desk_.create({.kind = jobs::JobKind::kTraining,

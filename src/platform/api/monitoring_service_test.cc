@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "api/testing/service_calls.h"
 #include "api/testing/signed_client.h"
-#include "api/validate.h"
 #include "base/testing/fake_clock.h"
 
 namespace yard::api {
@@ -17,22 +17,11 @@ class MonitoringServiceTest : public testing::Test {
     store_ = std::make_unique<metrics::MetricStore>(*std::move(opened));
     service_ = make_monitoring_service(*store_, clock_);
   }
-  AwsResult<Json> call(const std::string& operation, const Json& input) {
-    const auto checked = checked_input(*service_->model().find(operation)->input, input);
-    if (!checked) return checked.error();
-    Call call;
-    call.operation = operation;
-    call.input = *checked;
-    return service_->call(call);
-  }
   Json ok(const std::string& operation, const Json& input) {
-    auto answer = call(operation, input);
-    if (!answer) ADD_FAILURE() << operation << ": " << answer.error().message;
-    return answer ? *answer : Json();
+    return answer_of(*service_, operation, input);
   }
   std::string code(const std::string& operation, const Json& input) {
-    const auto answer = call(operation, input);
-    return answer ? "" : answer.error().code;
+    return error_code_of(*service_, operation, input);
   }
   int64_t now() const { return static_cast<int64_t>(to_unix_seconds(clock_.wall_now())); }
   void put(const Json& datum) {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "api/query_form.h"
+#include "api/testing/service_calls.h"
 #include "api/testing/signed_client.h"
-#include "api/validate.h"
 #include "base/testing/fake_clock.h"
 
 namespace yard::api {
@@ -21,23 +21,11 @@ class SqsServiceTest : public testing::Test {
     queues_ = std::make_unique<queue::MessageQueues>(*std::move(opened));
     service_ = make_sqs_service(*queues_, {});
   }
-  AwsResult<Json> call(const std::string& operation, const Json& input) {
-    const auto checked = checked_input(*service_->model().find(operation)->input, input);
-    if (!checked) return checked.error();
-    Call call;
-    call.operation = operation;
-    call.input = *checked;
-    call.endpoint = "http://127.0.0.1:8080";
-    return service_->call(call);
-  }
   Json ok(const std::string& operation, const Json& input) {
-    auto answer = call(operation, input);
-    if (!answer) ADD_FAILURE() << operation << ": " << answer.error().message;
-    return answer ? *answer : Json();
+    return answer_of(*service_, operation, input);
   }
   std::string code(const std::string& operation, const Json& input) {
-    const auto answer = call(operation, input);
-    return answer ? "" : answer.error().code;
+    return error_code_of(*service_, operation, input);
   }
   std::string make(const std::string& name, const Json& attributes = Json::object()) {
     return ok("CreateQueue", {{"QueueName", name}, {"Attributes", attributes}})["QueueUrl"];
