@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "jobs/enum_names_internal.h"
+
 namespace yard::jobs {
 namespace {
 
@@ -228,9 +230,7 @@ std::string_view to_string(HostLife life) {
 }
 
 std::optional<HostLife> host_life_from(std::string_view name) {
-  for (size_t i = 0; i < kLifeNames.size(); ++i)
-    if (kLifeNames[i] == name) return static_cast<HostLife>(i);
-  return std::nullopt;
+  return internal::from_name<HostLife>(kLifeNames, name);
 }
 
 std::optional<double> time_of(const HostStatus& status, HostPhase phase) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "jobs/enum_names_internal.h"
+
 namespace yard::jobs {
 namespace {
 
@@ -14,12 +16,7 @@ constexpr std::string_view kActionNames[kActionCount] = {
     "none",       "acquire_hosts", "start_supervisor", "relaunch_ranks",
     "stop_ranks", "kill_ranks",    "release"};
 
-template <typename Enum, size_t N>
-std::optional<Enum> from_name(const std::string_view (&names)[N], std::string_view name) {
-  for (size_t i = 0; i < N; ++i)
-    if (names[i] == name) return static_cast<Enum>(i);
-  return std::nullopt;
-}
+using internal::from_name;
 
 Error refuse(JobState state, JobEvent event) {
   return {Code::kInvalidArgument, fmt::format("a job that is {} cannot take the event {}",

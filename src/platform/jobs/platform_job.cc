@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "jobs/enum_names_internal.h"
+
 namespace yard::jobs {
 namespace {
 
@@ -14,9 +16,7 @@ std::string_view to_string(JobKind kind) {
 }
 
 std::optional<JobKind> job_kind_from(std::string_view name) {
-  for (size_t i = 0; i < kKindNames.size(); ++i)
-    if (kKindNames[i] == name) return static_cast<JobKind>(i);
-  return std::nullopt;
+  return internal::from_name<JobKind>(kKindNames, name);
 }
 
 }  // namespace yard::jobs

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "jobs/enum_names_internal.h"
+
 namespace yard::jobs {
 namespace {
 
@@ -18,9 +20,7 @@ std::string_view to_string(FaultCause cause) {
 }
 
 std::optional<FaultCause> fault_cause_from(std::string_view name) {
-  for (size_t i = 0; i < kFaultCauseCount; ++i)
-    if (kCauseNames[i] == name) return static_cast<FaultCause>(i);
-  return std::nullopt;
+  return internal::from_name<FaultCause>(kCauseNames, name);
 }
 
 FaultCounts default_fault_budgets() {

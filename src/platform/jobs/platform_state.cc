@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "jobs/enum_names_internal.h"
+
 namespace yard::jobs {
 namespace {
 
@@ -21,12 +23,7 @@ constexpr std::array<std::string_view, kWorkCount> kWorkNames = {
     "none",         "place",  "start_hosts", "replace_hosts", "stop_scripts",
     "kill_scripts", "upload", "clear_hosts", "release"};
 
-template <typename E, size_t N>
-std::optional<E> from_name(const std::array<std::string_view, N>& names, std::string_view name) {
-  for (size_t i = 0; i < N; ++i)
-    if (names[i] == name) return static_cast<E>(i);
-  return std::nullopt;
-}
+using internal::from_name;
 
 using Outcome = Result<PlatformTransition>;
 using enum JobStage;

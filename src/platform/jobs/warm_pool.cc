@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "jobs/enum_names_internal.h"
+
 namespace yard::jobs {
 namespace {
 
@@ -25,9 +27,7 @@ std::string_view to_string(WarmState state) {
 }
 
 std::optional<WarmState> warm_state_from(std::string_view name) {
-  for (size_t i = 0; i < kStateNames.size(); ++i)
-    if (kStateNames[i] == name) return static_cast<WarmState>(i);
-  return std::nullopt;
+  return internal::from_name<WarmState>(kStateNames, name);
 }
 
 Result<WarmState> advance_warm(WarmState state, WarmEvent event) {
