@@ -14,7 +14,7 @@ if [[ -n ${IMAGES:-} ]]; then IMAGES=$(realpath -m "$IMAGES"); fi
 if [[ -n ${DEMO_OUT:-} ]]; then DEMO_OUT=$(realpath -m "$DEMO_OUT"); fi
 cd "$(dirname "$0")/.."
 
-bin=${YARD_BIN:-build/release/bin}
+bin=${YARD_BIN_DIR:-build/release/bin}
 out=${DEMO_OUT:-demo/out}
 report=${DEMO_OUT:-demo}/report.html
 recipe=demo/emoji.yaml

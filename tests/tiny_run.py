@@ -9,7 +9,7 @@ import subprocess
 from PIL import Image, ImageDraw
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-BIN = pathlib.Path(os.environ.get("YARD_BIN", ROOT / "build/release/bin"))
+BIN = pathlib.Path(os.environ.get("YARD_BIN_DIR", ROOT / "build/release/bin"))
 COLOURS = ["red", "green", "blue", "orange", "purple", "black"]
 SHAPES = ["circle", "square", "triangle", "cross"]
 

@@ -15,7 +15,7 @@ import botocore.exceptions
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("YARD_BIN", ROOT / "build/release/bin"))
+BIN = pathlib.Path(os.environ.get("YARD_BIN_DIR", ROOT / "build/release/bin"))
 WAIT_SECONDS = 60  # only a failure comes near it
 
 

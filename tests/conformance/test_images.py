@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageOps
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-YARD = os.environ.get("YARD_BIN", str(ROOT / "build/release/bin/yard"))
+YARD = pathlib.Path(os.environ.get("YARD_BIN_DIR", ROOT / "build/release/bin")) / "yard"
 
 
 def yard_picture(tmp_path, encoded, *options):

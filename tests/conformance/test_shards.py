@@ -14,7 +14,7 @@ from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expan
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN_DIR = pathlib.Path(os.environ.get("YARD_BIN_DIR", ROOT / "build/release/bin"))
-YARD = os.environ.get("YARD_BIN", str(BIN_DIR / "yard"))
+YARD = BIN_DIR / "yard"
 
 # Plain, in folders, over 100 bytes, over both of ustar's fields, not ASCII.
 KEYS = ["a", "b-1", "d.x/c", "d.x/e/f", "k" * 120, "p" * 90 + "/" + "q" * 95, "p" * 180 + "/q",

@@ -16,7 +16,7 @@ import webdataset
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN_DIR = pathlib.Path(os.environ.get("YARD_BIN_DIR", ROOT / "build/release/bin"))
-YARD = os.environ.get("YARD_BIN", str(BIN_DIR / "yard"))
+YARD = BIN_DIR / "yard"
 KEYS = [f"{'ab'[i % 2]}/{i:03}" for i in range(40)]
 SHARD_KEYS = sorted(KEYS)
 

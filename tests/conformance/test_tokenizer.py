@@ -14,7 +14,7 @@ from tokenizers import normalizers
 from transformers import CLIPTokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-YARD = os.environ.get("YARD_BIN", str(ROOT / "build/release/bin/yard"))
+YARD = pathlib.Path(os.environ.get("YARD_BIN_DIR", ROOT / "build/release/bin")) / "yard"
 CLDR = pathlib.Path("/usr/share/unicode/cldr/common")
 
 

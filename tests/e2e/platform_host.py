@@ -18,7 +18,7 @@ import botocore.config
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("YARD_BIN", ROOT / "build/release/bin"))
+BIN = pathlib.Path(os.environ.get("YARD_BIN_DIR", ROOT / "build/release/bin"))
 WAIT_SECONDS = 120  # only a failure comes near it
 
 

@@ -17,7 +17,7 @@ ROOT = tiny_run.ROOT
 def demo(out, *arguments, **env):
     return subprocess.run(
         [str(ROOT / "demo/run.sh"), *arguments],
-        env={**os.environ, "YARD_BIN": str(tiny_run.BIN), "DEMO_OUT": str(out), **env},
+        env={**os.environ, "YARD_BIN_DIR": str(tiny_run.BIN), "DEMO_OUT": str(out), **env},
         capture_output=True,
         text=True,
         timeout=300,

@@ -12,8 +12,7 @@ import time
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("YARD_BIN_DIR") or os.environ.get("YARD_BIN")
-                   or ROOT / "build/release/bin")
+BIN = pathlib.Path(os.environ.get("YARD_BIN_DIR", ROOT / "build/release/bin"))
 SCRIPT = pathlib.Path(__file__).with_name("jobs_script.py")
 DEADLINE_S = 60  # for what takes milliseconds on an idle machine
 ENDLESS = 1_000_000

@@ -13,7 +13,7 @@ import numpy
 from PIL import Image
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-YARD = pathlib.Path(os.environ.get("YARD_BIN", ROOT / "build/release/bin")) / "yard"
+YARD = pathlib.Path(os.environ.get("YARD_BIN_DIR", ROOT / "build/release/bin")) / "yard"
 PACKAGE_DIR = pathlib.Path(os.environ.get("YARD_PYTHON_DIR", ROOT / "build/release/python"))
 WAIT_SECONDS = 120  # only a failure comes near it
 
