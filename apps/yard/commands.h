@@ -29,6 +29,7 @@ void tell_error(const Error& error, bool as_json);
 void add_storage_read_commands(CLI::App& app, Context& context);  // yard ls|cat|sha256|rm
 void add_storage_copy_commands(CLI::App& app, Context& context);  // yard cp|sync
 void add_completion_command(CLI::App& app, Context& context);     // yard completion bash|zsh
+void add_complete_url_command(CLI::App& app, Context& context);   // for its scripts
 void add_mount_commands(CLI::App& app, Context& context);         // yard mount|unmount
 void add_shards_commands(CLI::App& app, Context& context);        // yard shards ...
 void add_prep_commands(CLI::App& app, Context& context);          // yard prep ...

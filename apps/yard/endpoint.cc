@@ -34,10 +34,11 @@ bool connects(const addrinfo& address) {
 Result<HostPort> parse_listen(const std::string& text) {
   const size_t colon = text.rfind(':');
   const std::string digits = colon == text.npos ? "" : text.substr(colon + 1);
-  const bool is_number = !digits.empty() && digits.size() <= 5 &&
-                         digits.find_first_not_of("0123456789") == digits.npos;
-  if (!is_number || std::stoul(digits) > 65535)
-    return Error{Code::kInvalidArgument, "--listen '" + text + "': not HOST:PORT"};
+  const bool is_number = !digits.empty() && digits.find_first_not_of("0123456789") == digits.npos;
+  if (!is_number) return Error{Code::kInvalidArgument, "--listen '" + text + "': not HOST:PORT"};
+  if (digits.size() > 5 || std::stoul(digits) > 65535)
+    return Error{Code::kInvalidArgument,
+                 "--listen '" + text + "': a port is a number from 0 to 65535"};
   std::string host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   return HostPort{host, uint16_t(std::stoul(digits))};

@@ -57,6 +57,8 @@ int run(int argc, char** argv) {
   context.stop = yard::stop_on_signals().token();
   context.stdout_is_terminal = isatty(STDOUT_FILENO) != 0;
 
+  if (as_json) YARD_CHECK(yard::configure_log({.format = yard::LogFormat::kJsonLines}));
+
   CLI::App app{"trainyard: train foundation models on machines you own", "yard"};
   app.require_subcommand(1);
   app.set_version_flag("--version", "yard 0.1.0");
@@ -75,6 +77,7 @@ int run(int argc, char** argv) {
   yard::app::add_report_command(app, context);
   yard::app::add_host_command(app, context);
   yard::app::add_completion_command(app, context);
+  yard::app::add_complete_url_command(app, context);
   if (argc > 1)
     if (const yard::Status known = check_command(app, argv[1]); !known)
       return fail(known.error(), as_json);

@@ -119,12 +119,12 @@ class Run {
     note_failure(error);
     ++refused_count_;
   }
-  void tell_removal(const std::string& url) {
+  void tell_removal(const Place& place, const std::string& key) {
     const char* what = command_.dry_run ? "would remove" : "remove";
     if (command_.store.json)
-      print_json_line({{"url", url}, {"removed", !command_.dry_run}});
+      print_json_line({{"url", place.whole_url_of(key)}, {"removed", !command_.dry_run}});
     else if (shows_lines_ || command_.dry_run)
-      fmt::print("{}: {}\n", what, shown(url));
+      fmt::print("{}: {}\n", what, shown(place.url_of(key)));
     removed_count_ += command_.dry_run ? 0 : 1;
   }
 
@@ -331,7 +331,7 @@ Status remove_others(const Place& target, const transfer::SyncPlan& plan,
   std::vector<std::string> keys;
   for (const std::string& key : plan.deletions) keys.push_back(as_folder(target.key) + key);
   return remove_and_tell(target, keys, command.dry_run, stop,
-                         [&](const std::string& key) { run.tell_removal(target.url_of(key)); });
+                         [&](const std::string& key) { run.tell_removal(target, key); });
 }
 
 Status run_sync(const CopyCommand& command, const Context& context) {
@@ -378,7 +378,7 @@ Status run_sync(const CopyCommand& command, const Context& context) {
 void add_copy_flags(CLI::App& app, CopyCommand& command) {
   app.add_flag("--fsync", command.sync_disk, "wait until files are on the disk");
   app.add_flag("-q,--quiet", command.quiet, "only errors");
-  app.add_flag("--dry-run", command.dry_run, "only say what would be done");
+  app.add_flag("--dry-run", command.dry_run, "only say what would be done, also with --quiet");
 }
 
 void add_cp(CLI::App& app, Context& context) {

@@ -26,6 +26,7 @@ struct UrlsCommand {
   std::vector<std::string> urls;
   bool recursive = false;
   bool dry_run = false;
+  bool quiet = false;
 };
 
 // A command on several URLs: all are tried; the first error is the outcome, the others are told.
@@ -51,7 +52,7 @@ storage::TransferOptions transfer_options(uint64_t memory_bytes, const Context& 
 
 void print_object(const Place& place, const ObjectInfo& info, std::string_view name, bool json) {
   if (json)
-    return print_json_line({{"url", place.url_of(info.key)},
+    return print_json_line({{"url", place.whole_url_of(info.key)},
                             {"key", info.key},
                             {"size_bytes", info.size_bytes},
                             {"modified", time_text(info.modified)},
@@ -60,7 +61,7 @@ void print_object(const Place& place, const ObjectInfo& info, std::string_view n
 }
 
 void print_folder(const Place& place, const std::string& prefix, std::string_view name, bool json) {
-  if (json) return print_json_line({{"url", place.url_of(prefix)}, {"prefix", prefix}});
+  if (json) return print_json_line({{"url", place.whole_url_of(prefix)}, {"prefix", prefix}});
   fmt::print("{:>20} {:>14} {}\n", "", "folder", shown(name));
 }
 
@@ -174,7 +175,9 @@ Status run_sha256(const UrlsCommand& command, const Context& context) {
     YARD_TRY(
         storage::read_in_order(*place.store, info, add, transfer_options(memory_bytes, context)));
     if (command.store.json)
-      print_json_line({{"url", url}, {"sha256", sum.hex()}, {"size_bytes", info.size_bytes}});
+      print_json_line({{"url", place.whole_url_of(place.key)},
+                       {"sha256", sum.hex()},
+                       {"size_bytes", info.size_bytes}});
     else
       fmt::print("{}", sum_line(sum.hex(), url));
     return Ok{};
@@ -187,8 +190,8 @@ Status remove_keys(const Place& place, std::span<const std::string> keys,
                    const UrlsCommand& command, const Context& context) {
   return remove_and_tell(place, keys, command.dry_run, context.stop, [&](const std::string& key) {
     if (command.store.json)
-      print_json_line({{"url", place.url_of(key)}, {"removed", !command.dry_run}});
-    else
+      print_json_line({{"url", place.whole_url_of(key)}, {"removed", !command.dry_run}});
+    else if (!command.quiet || command.dry_run)
       fmt::print("{}: {}\n", command.dry_run ? "would remove" : "remove", shown(place.url_of(key)));
   });
 }
@@ -288,7 +291,8 @@ void add_storage_read_commands(CLI::App& app, Context& context) {
                               run_rm},
                              added);
   added->add_flag("-r,--recursive", rm->recursive, "everything under a folder");
-  added->add_flag("--dry-run", rm->dry_run, "only say what would be removed");
+  added->add_flag("-q,--quiet", rm->quiet, "only errors");
+  added->add_flag("--dry-run", rm->dry_run, "only say what would be removed, also with --quiet");
 }
 
 }  // namespace yard::app

@@ -16,6 +16,14 @@ namespace {
 
 constexpr uint64_t kMemoryBytesMin = 32 << 20;
 
+constexpr int kLocalAttempts = 5;  // over a second at most
+constexpr std::string_view kGatewayAway =
+    "; is the gateway running? `yard s3 serve DIR` starts one, and eval \"$(yard s3 env DIR)\" "
+    "points this shell to it (of `yard serve`: eval \"$(yard env)\")";
+constexpr std::string_view kKeysRefused =
+    "; the keys of a gateway come by eval \"$(yard s3 env DIR)\", those of `yard serve` by eval "
+    "\"$(yard env)\"";
+
 constexpr std::string_view kExitCodes =
     "Exit codes: 0 done; 2 wrong arguments, refused keys or permissions; 3 not found; 4 an object "
     "changed or is corrupt; 5 disk or memory full; 6 the store cannot be reached; 7 it is too "
@@ -63,6 +71,8 @@ storage::S3Options s3_options(const StoreOptions& options, const Context& contex
   s3.environment = context.env;
   s3.stop = context.stop;
   s3.any_key = true;
+  s3.local_attempts_max = kLocalAttempts;
+  s3.local_advice = {std::string(kGatewayAway), std::string(kKeysRefused)};
   s3.upload_memory_bytes = upload_memory_bytes;
   if (options.address_style == "path") s3.style = storage::S3AddressStyle::kPath;
   if (options.address_style == "virtual") s3.style = storage::S3AddressStyle::kVirtualHost;
@@ -72,6 +82,11 @@ storage::S3Options s3_options(const StoreOptions& options, const Context& contex
 std::string Place::url_of(std::string_view in_store) const {
   if (is_s3) return fmt::format("{}/{}", store->url(), in_store);
   return (std::filesystem::path(root_path) / in_store).string();
+}
+
+std::string Place::whole_url_of(std::string_view in_store) const {
+  const std::string url = url_of(in_store);
+  return is_s3 ? url : std::filesystem::absolute(url).lexically_normal().string();
 }
 
 Result<Place> open_place(storage::Opener& opener, const std::string& url) {

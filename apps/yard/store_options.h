@@ -45,6 +45,8 @@ struct Place {
   std::string root_path;  // of a directory: the folder that the store stands for
 
   std::string url_of(std::string_view key) const;  // in the manner the user wrote
+  // For programs: a path from the root, which any command takes from any working directory.
+  std::string whole_url_of(std::string_view key) const;
 };
 Result<Place> open_place(storage::Opener& opener, const std::string& url);
 

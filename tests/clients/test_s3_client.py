@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import threading
@@ -434,3 +435,37 @@ def test_completion_scripts_are_scripts(shell):
     assert "pack" in complete("yard", "shards", "p")
     assert {"--endpoint", "--delete"} <= set(complete("yard", "sync", "--json", "--"))
     assert complete("yard", "sync", "--dele") == ["--delete"]
+    assert {"serve", "env", "uploads"} == set(complete("yard", "s3", ""))  # and no file beside them
+    assert complete("yard", "ls", "--address-style", "p") == ["path"]
+    assert complete("yard", "completion", "z") == ["zsh"]
+    assert complete("yard", "cat", "--region", "1") == complete("yard", "cat", "1") == ["1"]
+
+
+def test_completion_of_urls_asks_the_store(tmp_path):
+    with own(tmp_path / "served") as server:
+        server.client().create_bucket(Bucket="bulk")
+        for key in ("dir/a b", "dir/ac", "dir/sub/x", "other"):
+            server.client().put_object(Bucket="bucket", Key=key, Body=b"")
+        script = server.yard("completion", "bash")
+
+        def complete(*words, **changes):
+            line = " ".join(words)
+            ask = f"{script}\nCOMP_WORDS=({' '.join(map(shlex.quote, words))})\n" \
+                  f"COMP_CWORD={len(words) - 1}; COMP_LINE={shlex.quote(line)}; COMP_POINT={len(line)}\n" \
+                  'compopt() { echo nospace; }; _yard; printf "%s\\n" "${COMPREPLY[@]}"'
+            done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True,
+                                  env={**server.environment(**changes), "PATH": f"{BIN}:{os.environ['PATH']}"})
+            assert done.stderr == ""
+            return done.stdout.splitlines()
+
+        # bash ends words at a colon, zsh does not.
+        assert complete("yard", "ls", "s3", ":", "//b") == ["nospace", "nospace", "//bucket/", "//bulk/"]
+        assert complete("yard", "cp", "s3", ":") == ["nospace", "nospace", "//bucket/", "//bulk/"]
+        assert complete("yard", "cp", "s3://bul") == ["nospace", "s3://bulk/"]
+        assert complete("yard", "cp", "x", "s3", ":", "//bucket/dir/a") == ["//bucket/dir/a b", "//bucket/dir/ac"]
+        assert complete("yard", "cat", "s3", ":", "//bucket/dir/a\\ ") == ["//bucket/dir/a b"]
+        assert complete("yard", "cat", "s3", ":", "//bucket/dir/s") == ["nospace", "//bucket/dir/sub/"]
+        assert complete("yard", "ls", "s3", ":", "//none/x") == [""]
+        away = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+        assert complete("yard", "ls", "s3", ":", "//b", **away) == [""]
+        assert complete("yard", "ls", "--endpoint", server.url, "s3://bul", **away) == ["nospace", "s3://bulk/"]

@@ -91,6 +91,64 @@ def test_removing_a_folder_names_the_option_that_it_takes(tmp_path):
         server.yard("rm", "s3://bucket/di", code=3)
 
 
+def test_json_names_files_so_that_any_command_takes_them(tmp_path):
+    (tmp_path / "dir" / "sub").mkdir(parents=True)
+    for name in ("a", "sub/b", "-c"):
+        (tmp_path / "dir" / name).touch()
+
+    def yard(*arguments):
+        done = subprocess.run([BIN / "yard", *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return json_lines(done.stdout)
+
+    whole = [str(tmp_path / "dir" / name) for name in ("-c", "a", "sub/b")]
+    assert [line["url"] for line in yard("ls", "-r", "--json", "dir")] == whole
+    assert yard("ls", "--json", "./dir/../dir")[0]["url"] == str(tmp_path / "dir" / "sub") + "/"
+    assert [line["url"] for line in yard("sha256", "--json", "dir/a")] == [whole[1]]
+    assert [line["url"] for line in yard("rm", "-r", "--dry-run", "--json", "dir")] == whole
+    assert [line["url"] for line in yard("rm", "--json", whole[0], "dir/a")] == whole[:2]
+
+
+def test_quiet_says_only_errors_and_a_dry_run_tells_all_the_same(tmp_path):
+    def yard(*arguments):
+        return subprocess.run([BIN / "yard", *arguments], cwd=tmp_path, check=True, capture_output=True,
+                              text=True).stdout
+
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "a").touch()
+    assert yard("cp", "-r", "-q", "--dry-run", "from", "to").startswith("would copy: ")
+    assert yard("sync", "-q", "from", "to") == ""
+    assert yard("rm", "-q", "--dry-run", "to/a") == "would remove: to/a\n"
+    assert yard("rm", "-q", "to/a") == ""
+    assert not (tmp_path / "to" / "a").exists()
+
+
+def test_a_gateway_that_is_away_is_told_soon_with_what_starts_it(tmp_path):
+    with own(tmp_path / "served") as server:
+        pass
+    for json_flag in ([], ["--json"]):
+        said = server.yard("ls", "s3://bucket", *json_flag, code=6)
+        last = said.splitlines()[-1]
+        assert "asking again" in said.splitlines()[0] and "asking again" not in last, said
+        assert "Couldn't connect" in said and "yard s3 serve" in last and "yard s3 env" in last
+        assert not json_flag or json_lines(said)[-1]["code"] == "unavailable"
+
+
+def test_refused_keys_are_told_at_once_with_where_they_are(tmp_path):
+    with own(tmp_path / "served") as server:
+        for wrong in ({"AWS_ACCESS_KEY_ID": "AKNOBODY"}, {"AWS_SECRET_ACCESS_KEY": "wrong"}):
+            for command in (["ls", "s3://bucket"], ["cat", "s3://bucket/k"], ["ls", "s3://"],
+                            ["cp", __file__, "s3://bucket/k"]):
+                said = server.yard(*command, code=2, **wrong)
+                assert "yard s3 env" in said and "asking again" not in said, said
+
+
+def test_a_port_that_is_none_is_told_as_such(tmp_path):
+    with own(tmp_path / "served") as server:
+        for port in ("65536", "99999", "123456789012345678901"):
+            assert "0 to 65535" in server.yard("s3", "serve", tmp_path, "--listen", f"127.0.0.1:{port}", code=2)
+            assert "1 to 65535" in server.yard("ls", "--endpoint", f"http://127.0.0.1:{port}", "s3://bucket", code=2)
+
+
 def test_env_tells_when_the_gateway_has_ended(tmp_path):
     with own(tmp_path / "served") as server:
         url = server.url

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "net/uri.h"
 
@@ -24,6 +25,16 @@ bool is_bucket_name(std::string_view name) {
 
 bool is_host_character(char c) {
   return is_bucket_character(c) || c == ':' || c == '[' || c == ']';
+}
+
+// What stands behind the host's ':'; true where there is none.
+bool has_good_port(std::string_view authority) {
+  const size_t colon = authority.rfind(':');
+  if (colon == authority.npos || authority.find(']', colon) != authority.npos) return true;
+  const std::string_view digits = authority.substr(colon + 1);
+  uint16_t port = 0;
+  const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  return failed == std::errc() && end == digits.data() + digits.size() && port > 0;
 }
 
 }  // namespace
@@ -62,6 +73,7 @@ Result<S3Endpoint> parse_s3_endpoint(std::string_view url, std::string_view regi
   while (authority.ends_with('/')) authority.remove_suffix(1);
   if (authority.empty() || !std::ranges::all_of(authority, is_host_character))
     return bad("only a host and a port may follow the scheme");
+  if (!has_good_port(authority)) return bad("a port is a number from 1 to 65535");
   // As curl connects, and as the Host header must then be signed.
   const std::string_view own_port = scheme == "http" ? ":80" : ":443";
   if (authority.ends_with(own_port)) authority.remove_suffix(own_port.size());

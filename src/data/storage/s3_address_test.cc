@@ -60,5 +60,15 @@ TEST(S3AddressTest, TheBucketStandsInThePathOrBeforeTheHost) {
             "http://127.0.0.1:9000/b/k?x=1");
 }
 
+TEST(S3AddressTest, AnEndpointWithAPortThatIsNoneIsRefused) {
+  for (const char* url : {"http://h:0", "http://h:65536", "http://h:", "http://[::1]:99999"}) {
+    const auto endpoint = parse_s3_endpoint(url, "us-east-1");
+    ASSERT_FALSE(endpoint) << url;
+    EXPECT_NE(endpoint.error().message.find("port"), std::string::npos);
+  }
+  for (const char* url : {"http://h:65535", "http://[::1]", "http://[::1]:9000"})
+    EXPECT_TRUE(parse_s3_endpoint(url, "us-east-1")) << url;
+}
+
 }  // namespace
 }  // namespace yard::storage

@@ -20,6 +20,7 @@ constexpr auto kRetryAfterMax = 60s;
 constexpr auto kCleanupTimeout = 3s;
 constexpr int kCleanupAttempts = 2;
 constexpr size_t kMessageBytesMax = 500;
+constexpr auto kTellInterval = 10s;
 
 bool is_loopback(std::string_view authority) {
   return authority.starts_with("127.") || authority.starts_with("localhost") ||
@@ -113,6 +114,7 @@ S3Client::S3Client(S3Options options, S3Endpoint endpoint, Clock& clock)
       http_(options_.http),
       signer_(options_.region, "s3", clock_),
       retry_budget_(options_.retry),
+      is_local_(is_loopback(endpoint_.authority)),
       hedge_budget_(options_.hedge.percent_max),
       upload_memory_(options_.upload_memory_bytes),
       part_queue_(options_.part_count_at_once) {}
@@ -319,19 +321,43 @@ S3Client::Next S3Client::judge(const S3Request& request, Attempt& attempt) const
 bool S3Client::wait_before_retry(const S3Request& request, const Attempt& attempt, int retry) {
   const bool is_timeout = !attempt.result && attempt.result.error().code == Code::kDeadlineExceeded;
   if (!retry_budget_.take(is_timeout)) return false;
-  // A server that refuses is quick to say so; one that is silent would keep us so for minutes.
-  if (is_timeout && !is_silent_.exchange(true))
-    log_warning("{}: {}; asking again", s3_name(request.bucket, request.key),
-                attempt.result.error().message);
+  // One failure alone is soon made good; a silent server has kept the caller waiting already.
+  if (is_timeout || retry > 0) tell_of_retry(request, attempt);
   auto delay = retry_delay(options_.retry, retry, random_fraction());
   if (attempt.result) delay = std::max(delay, retry_after(*attempt.result).value_or(0ms));
   return clock_.sleep_for(delay, request.is_cleanup ? StopToken() : options_.stop);
 }
 
+// Nobody should have to guess what is waited for; nor read the same with each of many requests.
+void S3Client::tell_of_retry(const S3Request& request, const Attempt& attempt) {
+  {
+    const std::lock_guard lock(told_mutex_);
+    const auto now = clock_.now();
+    if (told_at_ && now - *told_at_ < kTellInterval) return;
+    told_at_ = now;
+  }
+  const Error error =
+      attempt.result ? error_of(request, *attempt.result)
+                     : Error(attempt.result.error()).while_(s3_name(request.bucket, request.key));
+  log_warning("{}; asking again", error.message);
+}
+
+int S3Client::attempts_max(const S3Request& request) const {
+  if (request.is_cleanup) return kCleanupAttempts;
+  const int attempts_max = options_.retry.attempts_max;
+  const bool is_unknown = is_local_ && !has_answered_;
+  return is_unknown ? std::min(options_.local_attempts_max, attempts_max) : attempts_max;
+}
+
+Error S3Client::unanswered(Error error) const {
+  if (is_local_ && error.code == Code::kUnavailable)
+    error.message += options_.local_advice.unreachable;
+  return error;
+}
+
 Result<HttpResponse> S3Client::send(const S3Request& request) {
   const std::string payload = payload_of(request);
   const std::string name = s3_name(request.bucket, request.key);
-  const int attempts_max = request.is_cleanup ? kCleanupAttempts : options_.retry.attempts_max;
   bool fixed_clock = false, renewed_credentials = false;
   int retry_count = 0;
   for (;;) {
@@ -344,6 +370,7 @@ Result<HttpResponse> S3Client::send(const S3Request& request) {
     const Credentials* signer = credentials ? &*credentials : nullptr;
     Attempt attempt = request.may_hedge ? try_hedged(request, signer, payload)
                                         : try_once(request, signer, payload);
+    if (attempt.result) has_answered_ = true;
     Next next = judge(request, attempt);
     if (next == Next::kFixClock) {
       const auto date = parse_http_date(attempt.result->headers.value_or("Date", ""));
@@ -362,16 +389,15 @@ Result<HttpResponse> S3Client::send(const S3Request& request) {
       }
       next = Next::kDone;
     }
-    if (next == Next::kRetry && retry_count + 1 < attempts_max &&
+    if (next == Next::kRetry && retry_count + 1 < attempts_max(request) &&
         wait_before_retry(request, attempt, retry_count)) {
       ++retry_count;
       continue;
     }
     if (attempt.refusal) return *std::move(attempt.refusal);
-    if (!attempt.result) return std::move(attempt.result).error().while_(name);
+    if (!attempt.result) return unanswered(std::move(attempt.result).error().while_(name));
     if (is_success(attempt.result->status)) {
       retry_budget_.give();
-      is_silent_ = false;
       note(*attempt.result);
     }
     return std::move(attempt.result);
@@ -396,8 +422,13 @@ Error S3Client::error_of(const S3Request& request, const HttpResponse& response)
   std::string what = body.code.empty() ? std::string(status_reason(response.status))
                                        : fmt::format("{}: {}", body.code,
                                                      body.message.substr(0, kMessageBytesMax));
+  // The answer to a HEAD has no body that could name the reason.
+  const bool are_keys_refused = body.code == "InvalidAccessKeyId" ||
+                                body.code == "SignatureDoesNotMatch" ||
+                                (response.status == 403 && body.code.empty());
   return {code_of(response.status, body.code),
-          fmt::format("{}: {} ({} from {})", name, what, response.status, endpoint_url_)};
+          fmt::format("{}: {} ({} from {}){}", name, what, response.status, endpoint_url_,
+                      is_local_ && are_keys_refused ? options_.local_advice.refused_keys : "")};
 }
 
 }  // namespace yard::storage

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -109,7 +110,10 @@ class S3Client {
                      std::string_view payload);
   Next judge(const S3Request& request, Attempt& attempt) const;
   Next judge_status(const HttpResponse& response) const;
+  int attempts_max(const S3Request& request) const;
   bool wait_before_retry(const S3Request& request, const Attempt& attempt, int retry);
+  void tell_of_retry(const S3Request& request, const Attempt& attempt);
+  Error unanswered(Error error) const;
   std::string payload_of(const S3Request& request) const;
   void note(const HttpResponse& response);
 
@@ -121,7 +125,10 @@ class S3Client {
   std::shared_ptr<CredentialsProvider> credentials_;  // null: anonymous
   Signer signer_;
   RetryBudget retry_budget_;
-  std::atomic<bool> is_silent_ = false;  // and that was told
+  const bool is_local_;                     // the server is on this machine
+  std::atomic<bool> has_answered_ = false;  // whatever it said
+  std::mutex told_mutex_;
+  std::optional<Clock::Monotonic> told_at_;  // of retries
   HedgeBudget hedge_budget_;
   SpeedMeter meter_;
   ByteBudget upload_memory_;

@@ -34,6 +34,12 @@ struct HedgeOptions {
   double percent_max = 5;
 };
 
+// What ends the messages about a server on this machine, for who can start one; empty: nothing.
+struct S3LocalAdvice {
+  std::string unreachable;   // nobody listens there
+  std::string refused_keys;  // the server does not know the key, or another secret of it
+};
+
 enum class S3BodySigning {
   kAuto,  // over plain HTTP to another machine; elsewhere TLS or the kernel protects the bytes
   kAlways,
@@ -65,6 +71,10 @@ struct S3Options {
   uint64_t upload_memory_bytes = 256 << 20;
 
   RetryOptions retry;
+  // Instead of retry.attempts_max, where fewer, for a server on this machine that has not answered
+  // yet: one that was not started does not come by waiting.
+  int local_attempts_max = 8;
+  S3LocalAdvice local_advice;
   HedgeOptions hedge;
   std::chrono::milliseconds connect_timeout{5'000};
   // A transfer that does not move for so long is given up and tried again.

@@ -256,6 +256,39 @@ TEST(S3StoreTest, AStalledConnectionIsGivenUpAndTriedAgain) {
   EXPECT_NE(log.find("asking again"), std::string::npos) << log;
 }
 
+TEST(S3StoreTest, ALocalServerThatNeverAnsweredIsAskedAFewTimesOnly) {
+  const auto any = [](const S3Call&) { return true; };
+  for (const bool has_answered : {false, true}) {
+    Clocked s3(fault_at(has_answered ? 1 : 0, {.lose_answer = true}, any, true));
+    S3Options options = s3.server.options();
+    options.local_attempts_max = 2;
+    options.local_advice.unreachable = "; start it";
+    S3Store store = s3.server.store(options, s3.clock);
+    EXPECT_EQ(bool(store.head("k")), false);
+    EXPECT_EQ(s3.server.call_count(), has_answered ? 1 : 2);
+    const int before = s3.server.call_count();
+    const auto head = store.head("k");
+    ASSERT_FALSE(head);
+    EXPECT_EQ(head.error().code, Code::kUnavailable);
+    EXPECT_TRUE(head.error().message.ends_with("; start it")) << head.error().message;
+    // libcurl asks once more by itself where a kept connection ended.
+    const int asked = s3.server.call_count() - before;
+    EXPECT_EQ(asked, has_answered ? 5 : 2);
+  }
+}
+
+TEST(S3StoreTest, WhatIsAskedForAgainAndAgainIsToldOnce) {
+  const auto any = [](const S3Call&) { return true; };
+  Clocked s3(fault_at(0, answer(503, "SlowDown"), any, true));
+  S3Store store = s3.store();
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(put_text(store, "k", "x"));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
+  EXPECT_NE(log.find("s3://bucket/k: SlowDown"), std::string::npos) << log;
+  EXPECT_NE(log.find("asking again"), std::string::npos) << log;
+}
+
 TEST(S3StoreTest, AServerThatIsNotThereIsUnavailable) {
   S3Options options;
   {

@@ -134,6 +134,20 @@ TEST(S3StoreTest, ADroppedUploadIsAbortedOnTheServer) {
   EXPECT_EQ(s3.content("k"), "");
 }
 
+TEST(S3StoreTest, AnUploadThatCannotBeAbortedIsToldWithWhatRemovesIt) {
+  const auto is_abort = [](const S3Call& call) { return call.method == "DELETE"; };
+  FakeS3 s3(fault_at(0, answer(403, "AccessDenied"), is_abort, true));
+  ::testing::internal::CaptureStderr();
+  {
+    S3Store store = s3.store(small_parts(s3));
+    auto upload = store.upload("dir/k");
+    ASSERT_TRUE((*upload)->write(bytes(bytes_text(5000))));
+  }
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(s3.open_upload_count(), 1U);
+  EXPECT_NE(log.find("yard s3 uploads 's3://bucket/dir/k'"), std::string::npos) << log;
+}
+
 TEST(S3StoreTest, TheEndOfAnUploadWhoseAnswerWasLostIsFoundOut) {
   const auto is_end = [](const S3Call& call) {
     return call.method == "POST" && call.query.starts_with("uploadId");
@@ -188,10 +202,12 @@ TEST(S3StoreTest, AWrongKeyIsRefusedAtOnce) {
   FakeS3 s3;
   S3Options options = s3.options();
   options.credentials->secret_key = "wrong";
+  options.local_advice.refused_keys = "; the right ones";
   const auto put = put_text(*std::make_unique<S3Store>(s3.store(options)), "k", "x");
   ASSERT_FALSE(put);
   EXPECT_EQ(put.error().code, Code::kInvalidArgument);
   EXPECT_NE(put.error().message.find("SignatureDoesNotMatch"), std::string::npos);
+  EXPECT_TRUE(put.error().message.ends_with("; the right ones")) << put.error().message;
   EXPECT_EQ(s3.call_count(), 1);
 }
 

@@ -145,7 +145,10 @@ void S3Multipart::abort() {
   abort.is_cleanup = true;
   upload_id_.clear();
   if (auto aborted = client_.expect(abort); !aborted && aborted.error().code != Code::kNotFound)
-    log_warning("an unfinished upload stays on the server: {}", aborted.error().message);
+    log_warning(
+        "an unfinished upload stays on the server: {}; `yard s3 uploads '{}'` shows it, "
+        "with --abort removes it",
+        aborted.error().message, s3_name(bucket_, key_));
 }
 
 // ---- the object being written
