@@ -4,6 +4,7 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/silu.h>
 
+#include "models/block_runner.h"
 #include "models/tiles_internal.h"
 
 namespace yard::models {
@@ -26,25 +27,39 @@ class PixelAttention {
   Attention attention_;
 };
 
+using Resnet = Placed<ResnetBlock>;
+
+at::Tensor apply(const BlockRunner& run, const Resnet& resnet, const at::Tensor& h) {
+  return run(
+      resnet.prefix,
+      [&layer = resnet.layer](const std::vector<at::Tensor>& in) { return layer(in[0], {}); }, {h});
+}
+
 struct MidBlock {
   MidBlock(const Scope& scope, int64_t channels, NormOptions norm, bool with_attention)
       : resnet_1(scope / "resnets" / 0, channels, channels, 0, ResnetOptions{.norm = norm}),
-        attention(with_attention ? std::optional<PixelAttention>(
+        attention(with_attention ? std::optional<Placed<PixelAttention>>(
                                        std::in_place, scope / "attentions" / 0, channels, norm)
                                  : std::nullopt),
         resnet_2(scope / "resnets" / 1, channels, channels, 0, ResnetOptions{.norm = norm}) {}
-  at::Tensor operator()(const at::Tensor& x) const {
-    const at::Tensor h = resnet_1(x, {});
-    return resnet_2(attention ? (*attention)(h) : h, {});
+  at::Tensor operator()(const BlockRunner& run, const at::Tensor& x) const {
+    const at::Tensor h = apply(run, resnet_1, x);
+    return apply(run, resnet_2, attention ? attend(run, h) : h);
+  }
+  at::Tensor attend(const BlockRunner& run, const at::Tensor& h) const {
+    return run(
+        attention->prefix,
+        [&layer = attention->layer](const std::vector<at::Tensor>& in) { return layer(in[0]); },
+        {h});
   }
 
-  ResnetBlock resnet_1;
-  std::optional<PixelAttention> attention;
-  ResnetBlock resnet_2;
+  Resnet resnet_1;
+  std::optional<Placed<PixelAttention>> attention;
+  Resnet resnet_2;
 };
 
 struct Level {
-  std::vector<ResnetBlock> resnets;
+  std::vector<Resnet> resnets;
   std::optional<Downsample> downsample;
   std::optional<Upsample> upsample;
 };
@@ -73,13 +88,13 @@ struct Encoder {
     return levels;
   }
 
-  at::Tensor operator()(const at::Tensor& x) const {
+  at::Tensor operator()(const BlockRunner& run, const at::Tensor& x) const {
     at::Tensor h = conv_in(x);
     for (const Level& level : levels) {
-      for (const ResnetBlock& resnet : level.resnets) h = resnet(h, {});
+      for (const Resnet& resnet : level.resnets) h = apply(run, resnet, h);
       if (level.downsample) h = (*level.downsample)(h);
     }
-    return conv_out(at::silu(norm_out(mid(h))));
+    return conv_out(at::silu(norm_out(mid(run, h))));
   }
 
   Conv2d conv_in;
@@ -114,10 +129,10 @@ struct Decoder {
     return levels;
   }
 
-  at::Tensor operator()(const at::Tensor& x) const {
-    at::Tensor h = mid(conv_in(x));
+  at::Tensor operator()(const BlockRunner& run, const at::Tensor& x) const {
+    at::Tensor h = mid(run, conv_in(x));
     for (const Level& level : levels) {
-      for (const ResnetBlock& resnet : level.resnets) h = resnet(h, {});
+      for (const Resnet& resnet : level.resnets) h = apply(run, resnet, h);
       if (level.upsample) h = (*level.upsample)(h);
     }
     return conv_out(at::silu(norm_out(h)));
@@ -166,9 +181,9 @@ std::optional<Init> start_of(const NamedTensor& parameter) {
 
 }  // namespace
 
-AutoencoderKL::AutoencoderKL(const AutoencoderConfig& config, std::optional<uint64_t> seed)
+AutoencoderKL::AutoencoderKL(const AutoencoderConfig& config, WeightStart start)
     : config_(config),
-      parameters_(seed),
+      parameters_(start),
       layers_(std::make_unique<Layers>(Scope(parameters_), config_)) {
   parameters_.restart(start_of);
 }
@@ -176,7 +191,7 @@ AutoencoderKL::AutoencoderKL(const AutoencoderConfig& config, std::optional<uint
 AutoencoderKL::~AutoencoderKL() = default;
 
 at::Tensor AutoencoderKL::moments(const at::Tensor& pictures) const {
-  const at::Tensor h = layers_->encoder(pictures);
+  const at::Tensor h = layers_->encoder({activations_, &parameters_}, pictures);
   return layers_->quant ? (*layers_->quant)(h) : h;
 }
 
@@ -194,7 +209,8 @@ LatentDistribution AutoencoderKL::encode(const at::Tensor& pictures) const {
 }
 
 at::Tensor AutoencoderKL::decode(const at::Tensor& latents) const {
-  return layers_->decoder(layers_->post_quant ? (*layers_->post_quant)(latents) : latents);
+  return layers_->decoder({activations_, &parameters_},
+                          layers_->post_quant ? (*layers_->post_quant)(latents) : latents);
 }
 
 LatentDistribution AutoencoderKL::encode(const at::Tensor& pictures,

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "models/blocks.h"
 #include "models/config.h"
+#include "tensor/activation_checkpoint.h"
 
 namespace yard::models {
 
@@ -57,8 +58,7 @@ struct LatentDistribution {
 
 class AutoencoderKL {
  public:
-  // Without a seed the parameters' values are unset.
-  AutoencoderKL(const AutoencoderConfig& config, std::optional<uint64_t> seed);
+  AutoencoderKL(const AutoencoderConfig& config, WeightStart start);
   ~AutoencoderKL();
 
   // pictures [B, in_channels, H, W] in [-1, 1]; H and W multiples of downscale().
@@ -71,13 +71,17 @@ class AutoencoderKL {
   at::Tensor decode(const at::Tensor& latents, const AutoencoderTiling& tiling) const;
 
   const std::vector<NamedTensor>& parameters() const { return parameters_.all(); }
+  const ParameterList& parameter_list() const { return parameters_; }
   const AutoencoderConfig& config() const { return config_; }
+  // Whether the backward pass finds what each block computed, or computes it again.
+  void set_activations(tensor::Activations activations) { activations_ = activations; }
 
  private:
   struct Layers;
   at::Tensor moments(const at::Tensor& pictures) const;
 
   AutoencoderConfig config_;
+  tensor::Activations activations_ = tensor::Activations::kKept;
   ParameterList parameters_;
   std::unique_ptr<Layers> layers_;
 };

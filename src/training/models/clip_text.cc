@@ -16,6 +16,8 @@
 #include <cmath>
 #include <limits>
 
+#include "models/block_runner.h"
+
 namespace yard::models {
 namespace {
 
@@ -124,21 +126,22 @@ struct ClipTextModel::Layers {
                           1 / std::sqrt(static_cast<double>(c.hidden_size)));
   }
 
-  static std::vector<EncoderLayer> make_layers(const Scope& scope, const ClipTextConfig& c) {
-    std::vector<EncoderLayer> layers;
+  static std::vector<Placed<EncoderLayer>> make_layers(const Scope& scope,
+                                                       const ClipTextConfig& c) {
+    std::vector<Placed<EncoderLayer>> layers;
     for (int64_t i = 0; i < c.num_hidden_layers; ++i) layers.emplace_back(scope / i, c);
     return layers;
   }
 
   at::Tensor tokens, positions;
-  std::vector<EncoderLayer> layers;
+  std::vector<Placed<EncoderLayer>> layers;
   LayerNorm final_norm;
   std::optional<at::Tensor> projection;
 };
 
-ClipTextModel::ClipTextModel(const ClipTextConfig& config, std::optional<uint64_t> seed)
+ClipTextModel::ClipTextModel(const ClipTextConfig& config, WeightStart start)
     : config_(config),
-      parameters_(seed),
+      parameters_(start),
       layers_(std::make_unique<Layers>(Scope(parameters_) / "text_model", config_,
                                        Scope(parameters_))) {}
 
@@ -166,8 +169,13 @@ ClipTextOutput ClipTextModel::forward(const at::Tensor& input_ids,
   const AttentionOptions options = attention_options(config_, attention_mask);
   at::Tensor h = at::embedding(l.tokens, input_ids) + l.positions.slice(0, 0, input_ids.size(1));
   ClipTextOutput out{.hidden_states = {h}};
-  for (const EncoderLayer& layer : l.layers) {
-    h = layer(h, config_, options);
+  const BlockRunner run{activations_, &parameters_};
+  for (const Placed<EncoderLayer>& block : l.layers) {
+    h = run(block.prefix,
+            [&layer = block.layer, &config = config_, options](const std::vector<at::Tensor>& in) {
+              return layer(in[0], config, options);
+            },
+            {h});
     out.hidden_states.push_back(h);
   }
   out.last_hidden_state = l.final_norm(h);

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "models/config.h"
 #include "models/layers.h"
+#include "tensor/activation_checkpoint.h"
 
 namespace yard::models {
 
@@ -47,8 +48,7 @@ struct ClipTextOutput {
 
 class ClipTextModel {
  public:
-  // Without a seed the parameters' values are unset.
-  ClipTextModel(const ClipTextConfig& config, std::optional<uint64_t> seed);
+  ClipTextModel(const ClipTextConfig& config, WeightStart start);
   ~ClipTextModel();
 
   // input_ids [B, L] i64, L <= max_position_embeddings; attention_mask [B, L], 1 keeps and 0 hides.
@@ -56,11 +56,15 @@ class ClipTextModel {
                          const std::optional<at::Tensor>& attention_mask = std::nullopt) const;
 
   const std::vector<NamedTensor>& parameters() const { return parameters_.all(); }
+  const ParameterList& parameter_list() const { return parameters_; }
   const ClipTextConfig& config() const { return config_; }
+  // Whether the backward pass finds what each layer computed, or computes it again.
+  void set_activations(tensor::Activations activations) { activations_ = activations; }
 
  private:
   struct Layers;
   ClipTextConfig config_;
+  tensor::Activations activations_ = tensor::Activations::kKept;
   ParameterList parameters_;
   std::unique_ptr<Layers> layers_;
 };

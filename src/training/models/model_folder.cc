@@ -107,8 +107,8 @@ Result<std::vector<NamedTensor>> read_weights(const std::string& folder, std::st
   return tensors;
 }
 
-template <typename Model, typename Config>
-Result<std::unique_ptr<Model>> load(const std::string& folder, ModelKind kind) {
+template <typename Config>
+Result<Config> read_config_of(const std::string& folder, ModelKind kind) {
   YARD_ASSIGN(const Json json, read_config(folder));
   const std::string what = folder + "/config.json";
   YARD_ASSIGN(const ModelKind found, kind_of(json, what));
@@ -117,16 +117,78 @@ Result<std::unique_ptr<Model>> load(const std::string& folder, ModelKind kind) {
                                              std::string(class_of(found).class_name) + ", not a " +
                                              std::string(class_of(kind).class_name)};
   }
-  YARD_ASSIGN(const Config config, Config::parse(json, what));
+  return Config::parse(json, what);
+}
+
+Result<std::vector<NamedTensor>> read_weights_of(const std::string& folder, ModelKind kind) {
+  YARD_ASSIGN(std::vector<NamedTensor> tensors, read_weights(folder, class_of(kind).weights_file));
+  for (NamedTensor& t : tensors) rename_as_ours(kind, t.name);
+  return tensors;
+}
+
+std::string weights_path(const std::string& folder, ModelKind kind) {
+  return folder + "/" + std::string(class_of(kind).weights_file);
+}
+
+template <typename Model, typename Config>
+Result<std::unique_ptr<Model>> load(const std::string& folder, ModelKind kind) {
+  YARD_ASSIGN(const Config config, read_config_of<Config>(folder, kind));
   return tensor::guard_torch("loading " + folder, [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Model>(config, std::nullopt);
-    YARD_ASSIGN(std::vector<NamedTensor> tensors,
-                read_weights(folder, class_of(kind).weights_file));
-    for (NamedTensor& t : tensors) rename_as_ours(kind, t.name);
-    YARD_TRY(copy_parameters(tensors, model->parameters(),
-                             folder + "/" + std::string(class_of(kind).weights_file)));
+    YARD_ASSIGN(const auto tensors, read_weights_of(folder, kind));
+    YARD_TRY(copy_parameters(tensors, model->parameters(), weights_path(folder, kind)));
     return model;
   });
+}
+
+// The tensors of `from` for each of `to`. Errors as copy_parameters().
+Result<std::vector<NamedTensor>> match_parameters(const std::vector<NamedTensor>& from,
+                                                  const std::vector<NamedTensor>& to,
+                                                  const std::string& what) {
+  std::map<std::string_view, const NamedTensor*> sources;
+  for (const NamedTensor& t : from) sources.emplace(t.name, &t);
+  std::set<std::string_view> wanted;
+  std::vector<NamedTensor> matched;
+  for (const NamedTensor& t : to) {
+    wanted.insert(t.name);
+    const auto it = sources.find(t.name);
+    if (it == sources.end()) {
+      return Error{Code::kInvalidArgument, what + ": tensor '" + t.name + "' is missing"};
+    }
+    matched.push_back(*it->second);
+    if (matched.back().tensor.sizes() != t.tensor.sizes()) {
+      return Error{Code::kInvalidArgument, what + ": tensor '" + t.name + "' has shape " +
+                                               shape_text(matched.back().tensor.sizes()) +
+                                               ", the model wants " + shape_text(t.tensor.sizes())};
+    }
+  }
+  for (const NamedTensor& t : from) {
+    if (!wanted.contains(t.name) && !is_buffer(t.name)) {
+      return Error{Code::kInvalidArgument,
+                   what + ": tensor '" + t.name + "' is not part of the model"};
+    }
+  }
+  return matched;
+}
+
+template <typename Model, typename Config>
+Result<MappedModel<Model>> map_kind(const std::string& folder, ModelKind kind) {
+  YARD_ASSIGN(const Config config, read_config_of<Config>(folder, kind));
+  return tensor::guard_torch("opening " + folder, [&]() -> Result<MappedModel<Model>> {
+    constexpr uint64_t kNoSeed = 0;  // nothing is drawn: the files have the values
+    MappedModel<Model> mapped{std::make_unique<Model>(config, WeightStart::later(kNoSeed)), {}};
+    YARD_ASSIGN(const auto tensors, read_weights_of(folder, kind));
+    YARD_ASSIGN(mapped.weights,
+                match_parameters(tensors, mapped.model->parameters(), weights_path(folder, kind)));
+    return mapped;
+  });
+}
+
+// With or without a projection.
+Result<ModelKind> clip_kind(const std::string& folder) {
+  YARD_ASSIGN(const Json json, read_config(folder));
+  YARD_ASSIGN(const ModelKind kind, kind_of(json, folder + "/config.json"));
+  return kind == ModelKind::kClipTextProjection ? kind : ModelKind::kClipText;
 }
 
 }  // namespace
@@ -157,42 +219,33 @@ Result<std::unique_ptr<AutoencoderKL>> load_autoencoder(const std::string& folde
 }
 
 Result<std::unique_ptr<ClipTextModel>> load_clip_text(const std::string& folder) {
-  YARD_ASSIGN(const Json json, read_config(folder));
-  YARD_ASSIGN(const ModelKind kind, kind_of(json, folder + "/config.json"));
-  return load<ClipTextModel, ClipTextConfig>(
-      folder, kind == ModelKind::kClipTextProjection ? kind : ModelKind::kClipText);
+  YARD_ASSIGN(const ModelKind kind, clip_kind(folder));
+  return load<ClipTextModel, ClipTextConfig>(folder, kind);
 }
 
 Result<std::unique_ptr<PixArtTransformer2DModel>> load_pixart(const std::string& folder) {
   return load<PixArtTransformer2DModel, PixArtConfig>(folder, ModelKind::kPixArt);
 }
 
+Result<MappedModel<UNet2DConditionModel>> map_unet(const std::string& folder) {
+  return map_kind<UNet2DConditionModel, UNetConfig>(folder, ModelKind::kUNet);
+}
+
+Result<MappedModel<AutoencoderKL>> map_autoencoder(const std::string& folder) {
+  return map_kind<AutoencoderKL, AutoencoderConfig>(folder, ModelKind::kAutoencoder);
+}
+
+Result<MappedModel<ClipTextModel>> map_clip_text(const std::string& folder) {
+  YARD_ASSIGN(const ModelKind kind, clip_kind(folder));
+  return map_kind<ClipTextModel, ClipTextConfig>(folder, kind);
+}
+
 Status copy_parameters(const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to,
                        const std::string& what) {
-  std::map<std::string_view, const at::Tensor*> sources;
-  for (const NamedTensor& t : from) sources.emplace(t.name, &t.tensor);
-  for (const NamedTensor& t : to) {
-    const auto it = sources.find(t.name);
-    if (it == sources.end()) {
-      return Error{Code::kInvalidArgument, what + ": tensor '" + t.name + "' is missing"};
-    }
-    if (it->second->sizes() != t.tensor.sizes()) {
-      return Error{Code::kInvalidArgument, what + ": tensor '" + t.name + "' has shape " +
-                                               shape_text(it->second->sizes()) +
-                                               ", the model wants " + shape_text(t.tensor.sizes())};
-    }
-  }
-  std::map<std::string_view, bool> wanted;
-  for (const NamedTensor& t : to) wanted.emplace(t.name, true);
-  for (const NamedTensor& t : from) {
-    if (!wanted.contains(t.name) && !is_buffer(t.name)) {
-      return Error{Code::kInvalidArgument,
-                   what + ": tensor '" + t.name + "' is not part of the model"};
-    }
-  }
+  YARD_ASSIGN(const std::vector<NamedTensor> sources, match_parameters(from, to, what));
   return tensor::guard_torch("copying from " + what, [&]() -> Status {
     c10::NoGradGuard no_grad;
-    for (const NamedTensor& t : to) t.tensor.copy_(*sources.at(t.name));
+    for (size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(sources[i].tensor);
     return Ok{};
   });
 }

@@ -30,6 +30,18 @@ Result<std::unique_ptr<AutoencoderKL>> load_autoencoder(const std::string& folde
 Result<std::unique_ptr<ClipTextModel>> load_clip_text(const std::string& folder);
 Result<std::unique_ptr<PixArtTransformer2DModel>> load_pixart(const std::string& folder);
 
+// A model whose parameters have no memory yet (WeightStart::later), and what its folder holds for
+// each of them, in their order: views of mapped files, of which nothing is read before it is used.
+template <typename Model>
+struct MappedModel {
+  std::unique_ptr<Model> model;
+  std::vector<NamedTensor> weights;
+};
+// Errors as of loading.
+Result<MappedModel<UNet2DConditionModel>> map_unet(const std::string& folder);
+Result<MappedModel<AutoencoderKL>> map_autoencoder(const std::string& folder);
+Result<MappedModel<ClipTextModel>> map_clip_text(const std::string& folder);
+
 // Copies `from` into the parameters of the same name, converting the dtype. kInvalidArgument names
 // the first tensor that is missing, of another shape, or not a parameter; `what` names the source.
 Status copy_parameters(const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to,

@@ -121,6 +121,29 @@ TEST_F(ModelFolderTest, TextEncoderWithoutThePrefixLoads) {
   EXPECT_TRUE((*loaded)->parameters()[3].tensor.equal(model.parameters()[3].tensor));
 }
 
+TEST_F(ModelFolderTest, AMappedModelHasNoMemoryAndTheFoldersWeights) {
+  const ClipTextModel model(*ClipTextConfig::parse(kClip, "clip"), 1);
+  ASSERT_TRUE(save_model(folder_, ModelKind::kClipText, kClip, model.parameters()));
+  const auto mapped = map_clip_text(folder_);
+  ASSERT_TRUE(mapped) << mapped.error().message;
+  ASSERT_EQ(mapped->weights.size(), model.parameters().size());
+  for (size_t i = 0; i < mapped->weights.size(); ++i) {
+    EXPECT_EQ(mapped->model->parameters()[i].tensor.storage().data(), nullptr);
+    EXPECT_EQ(mapped->weights[i].name, model.parameters()[i].name);
+    EXPECT_TRUE(mapped->weights[i].tensor.equal(model.parameters()[i].tensor));
+  }
+  const auto unet = map_unet(folder_);
+  ASSERT_FALSE(unet);
+  EXPECT_TRUE(has(unet.error().message, "holds a CLIPTextModel")) << unet.error().message;
+  std::vector<NamedTensor> fewer = model.parameters();
+  fewer.pop_back();
+  ASSERT_TRUE(save_model(folder_, ModelKind::kClipText, kClip, fewer));
+  const auto missing = map_clip_text(folder_);
+  ASSERT_FALSE(missing);
+  EXPECT_TRUE(has(missing.error().message, model.parameters().back().name + "' is missing"))
+      << missing.error().message;
+}
+
 TEST_F(ModelFolderTest, AutoencoderWithTheOldAttentionNamesLoads) {
   const AutoencoderKL model(*AutoencoderConfig::parse(kAutoencoder, "vae"), 1);
   std::vector<NamedTensor> old;

@@ -54,6 +54,15 @@ void expect_gradient_everywhere(const std::vector<NamedTensor>& parameters) {
   }
 }
 
+void expect_same_gradients(const std::vector<NamedTensor>& got,
+                           const std::vector<NamedTensor>& expected) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const at::Tensor gradient = expected[i].tensor.grad();
+    const double difference = (got[i].tensor.grad() - gradient).norm().item<double>();
+    EXPECT_LE(difference, 1e-5 * gradient.norm().item<double>() + 1e-6) << expected[i].name;
+  }
+}
+
 TEST(UNetTest, GradientReachesEveryParameter) {
   const UNet2DConditionModel model =
       make_unet({{"use_linear_projection", true}, {"transformer_layers_per_block", 2}});
@@ -71,17 +80,12 @@ TEST(UNetTest, RecomputedActivationsGiveTheSameGradients) {
     set_requires_grad(model->parameters(), true);
     run(*model, ramp({2, 4, 8, 8})).square().sum().backward();
   }
-  for (size_t i = 0; i < kept.parameters().size(); ++i) {
-    const NamedTensor& expected = kept.parameters()[i];
-    const at::Tensor difference = recomputed.parameters()[i].tensor.grad() - expected.tensor.grad();
-    EXPECT_LE(difference.norm().item<double>(), 1e-5 * expected.tensor.grad().norm().item<double>())
-        << expected.name;
-  }
+  expect_same_gradients(recomputed.parameters(), kept.parameters());
 }
 
-TEST(UNetTest, ParametersMadeLaterStartWithTheSameValues) {
-  const UNet2DConditionModel at_once = make_unet();
-  const UNet2DConditionModel later(at_once.config(), WeightStart::later(3));
+template <typename Model, typename Config>
+void expect_same_start_later(const Model& at_once, const Config& config) {
+  const Model later(config, WeightStart::later(3));
   for (size_t i = 0; i < later.parameters().size(); ++i) {
     const at::Tensor& unset = later.parameters()[i].tensor;
     EXPECT_EQ(unset.storage().data(), nullptr);
@@ -89,6 +93,11 @@ TEST(UNetTest, ParametersMadeLaterStartWithTheSameValues) {
     later.parameter_list().start(i, value);
     EXPECT_TRUE(value.equal(at_once.parameters()[i].tensor)) << later.parameters()[i].name;
   }
+}
+
+TEST(UNetTest, ParametersMadeLaterStartWithTheSameValues) {
+  const UNet2DConditionModel at_once = make_unet();
+  expect_same_start_later(at_once, at_once.config());
 }
 
 TEST(UNetTest, ChannelsLastComputesTheSameAndStays) {
@@ -202,13 +211,26 @@ Json autoencoder_json() {
   return {{"block_out_channels", {8, 16}}, {"norm_num_groups", 4}, {"latent_channels", 3}};
 }
 
-TEST(AutoencoderTest, GradientReachesEveryParameter) {
-  const AutoencoderKL model(*AutoencoderConfig::parse(autoencoder_json(), "vae"), 3);
+void backward(const AutoencoderKL& model) {
   disturb(model.parameters());
   set_requires_grad(model.parameters(), true);
   const LatentDistribution latents = model.encode(ramp({2, 3, 8, 8}));
   (model.decode(latents.mean).square().sum() + latents.logvar.square().sum()).backward();
-  expect_gradient_everywhere(model.parameters());
+}
+
+TEST(AutoencoderTest, GradientReachesEveryParameterAlsoThroughRecomputedActivations) {
+  const AutoencoderConfig config = *AutoencoderConfig::parse(autoencoder_json(), "vae");
+  AutoencoderKL kept(config, 3), recomputed(config, 3);
+  recomputed.set_activations(tensor::Activations::kRecomputed);
+  backward(kept);
+  backward(recomputed);
+  expect_gradient_everywhere(kept.parameters());
+  expect_same_gradients(recomputed.parameters(), kept.parameters());
+}
+
+TEST(AutoencoderTest, ParametersMadeLaterStartWithTheSameValues) {
+  const AutoencoderConfig config = *AutoencoderConfig::parse(autoencoder_json(), "vae");
+  expect_same_start_later(AutoencoderKL(config, 3), config);
 }
 
 TEST(AutoencoderTest, ChannelsLastComputesTheSameAndStays) {
@@ -304,13 +326,26 @@ Json clip_json() {
           {"eos_token_id", 39}};
 }
 
-TEST(ClipTextTest, GradientReachesEveryParameter) {
-  const ClipTextModel model(*ClipTextConfig::parse(clip_json(), "clip"), 3);
+void backward(const ClipTextModel& model) {
   disturb(model.parameters());
   set_requires_grad(model.parameters(), true);
   const ClipTextOutput out = model.forward(at::arange(12, at::kLong).view({2, 6}));
   (out.last_hidden_state * ramp({2, 6, 16})).sum().backward();
-  expect_gradient_everywhere(model.parameters());
+}
+
+TEST(ClipTextTest, GradientReachesEveryParameterAlsoThroughRecomputedActivations) {
+  const ClipTextConfig config = *ClipTextConfig::parse(clip_json(), "clip");
+  ClipTextModel kept(config, 3), recomputed(config, 3);
+  recomputed.set_activations(tensor::Activations::kRecomputed);
+  backward(kept);
+  backward(recomputed);
+  expect_gradient_everywhere(kept.parameters());
+  expect_same_gradients(recomputed.parameters(), kept.parameters());
+}
+
+TEST(ClipTextTest, ParametersMadeLaterStartWithTheSameValues) {
+  const ClipTextConfig config = *ClipTextConfig::parse(clip_json(), "clip");
+  expect_same_start_later(ClipTextModel(config, 3), config);
 }
 
 TEST(ClipTextTest, LaterTokensDoNotChangeEarlierOnes) {

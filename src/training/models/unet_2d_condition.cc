@@ -233,8 +233,7 @@ at::Tensor UNet2DConditionModel::forward(const at::Tensor& sample, const at::Ten
   UNetPass pass{.time = at::silu(time_embedding(timestep, sample.scalar_type(), conditions)),
                 .context = l.context_projection ? (*l.context_projection)(context) : context,
                 .context_bias = {},
-                .activations = activations_,
-                .parameters = &parameters_,
+                .run = {activations_, &parameters_},
                 .skips = {}};
   if (conditions.encoder_attention_mask)
     pass.context_bias = bias_of_mask(*conditions.encoder_attention_mask);

@@ -8,24 +8,8 @@
 
 namespace yard::models {
 
-at::Tensor UNetPass::run(const std::string& prefix, const tensor::SegmentForward& forward,
-                         std::vector<at::Tensor> inputs) const {
-  if (activations == tensor::Activations::kKept) return forward(inputs);
-  return tensor::checkpointed(forward, std::move(inputs), parameters->under(prefix));
-}
-
 namespace {
 
-// A layer and where its parameters are.
-template <typename Layer>
-struct Placed {
-  template <typename... Arguments>
-  explicit Placed(const Scope& scope, Arguments&&... arguments)
-      : prefix(scope.prefix()), layer(scope, std::forward<Arguments>(arguments)...) {}
-
-  std::string prefix;
-  Layer layer;
-};
 using Resnet = Placed<ResnetBlock>;
 using Transformer = Placed<SpatialTransformer>;
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/block_runner.h"
 #include "models/blocks.h"
-#include "tensor/activation_checkpoint.h"
 
 namespace yard::models {
 
@@ -33,13 +33,8 @@ struct UNetPass {
   at::Tensor time;                         // [B, time_width], after SiLU
   at::Tensor context;                      // [B, L, D]
   std::optional<at::Tensor> context_bias;  // [B, 1, 1, L]
-  tensor::Activations activations = tensor::Activations::kKept;
-  const ParameterList* parameters = nullptr;
+  BlockRunner run;
   std::vector<at::Tensor> skips;
-
-  // forward(inputs), whose parameters' names begin with `prefix`.
-  at::Tensor run(const std::string& prefix, const tensor::SegmentForward& forward,
-                 std::vector<at::Tensor> inputs) const;
 };
 
 class UNetBlock {
