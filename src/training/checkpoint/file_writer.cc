@@ -116,7 +116,8 @@ Result<WrittenFiles> write_rank_files(const CheckpointStore& checkpoints, const 
   }
   Writer writer(checkpoints, where, layout, bytes, options);
   {
-    storage::WorkQueue queue(std::max(1, options.writer_count));
+    storage::WorkQueue queue(
+        std::clamp(static_cast<int>(jobs.size()), 1, std::max(1, options.writer_count)));
     for (FileJob& job : jobs) queue.push([&] { job.outcome = writer.write(job); });
   }
   WrittenFiles written;

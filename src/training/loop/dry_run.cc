@@ -61,14 +61,8 @@ class StageProbe {
   StageProbe(RunContext& context, StageRecipe& stage) : context_(context), stage_(stage) {}
 
   Result<StageCost> measure() {
-    YARD_ASSIGN(auto parameters, context_.networks->begin_training(stage_.train, stage_.freeze));
-    cost_.trained_parameter_count = count_values(parameters);
-    YARD_ASSIGN(trainee_, Trainee::create(std::move(parameters), context_.groups->of_trainee(),
-                                          {.optimizer = context_.recipe.optimizer,
-                                           .ema = stage_.ema,
-                                           .has_average = context_.recipe.has_average(),
-                                           .parallel = context_.recipe.parallel,
-                                           .seed = context_.recipe.seed}));
+    YARD_ASSIGN(trainee_, make_trainee(context_, stage_, Start::kOwn));
+    cost_.trained_parameter_count = count_values(trainee_->parameters());
     cost_.state_bytes = trainee_->memory_bytes();
     YARD_TRY(choose_micro_batch());
     YARD_TRY(measure_work());

@@ -1,13 +1,15 @@
 #include "loop/networks.h"
 
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fnmatch.h>
 
-#include <map>
+#include <set>
 #include <utility>
 
 #include "base/file.h"
 #include "base/random.h"
+#include "loop/training_groups.h"
 #include "models/model_folder.h"
 #include "tensor/guard_torch.h"
 
@@ -19,10 +21,13 @@ using models::NamedTensor;
 // Streams of initial weights: parts share parameter names, not values.
 enum : uint64_t { kAutoencoderStream = 1, kUNetStream = 2, kTextEncoderStream = 3 };
 
+using Starts = std::map<std::string, std::function<void(at::Tensor& out)>>;
+
 struct PartPlan {
   const ModelPart& part;
   std::string name;
   uint64_t seed;
+  Starts* starts;  // null: the part has memory at once
 };
 
 // Makes the model of a part, or loads it, and its configuration as given.
@@ -36,6 +41,35 @@ Result<std::unique_ptr<Model>> make_part(const PartPlan& plan, Load load, Json& 
   return tensor::guard_torch("making the " + plan.name, [&]() -> Result<std::unique_ptr<Model>> {
     return std::make_unique<Model>(parsed, plan.seed);
   });
+}
+
+// The same without memory: `plan.starts` says how each parameter starts. The model must outlive it.
+template <typename Model, typename Config, typename Map>
+Result<std::unique_ptr<Model>> make_part_later(const PartPlan& plan, Map map, Json& config) {
+  const std::string prefix = plan.name + ".";
+  if (!plan.part.from.empty()) {
+    YARD_ASSIGN(config, models::read_config(plan.part.from));
+    YARD_ASSIGN(models::MappedModel<Model> mapped, map(plan.part.from));
+    for (const NamedTensor& source : mapped.weights)
+      plan.starts->emplace(prefix + source.name,
+                           [source](at::Tensor& out) { out.copy_(source.tensor); });
+    return std::move(mapped.model);
+  }
+  YARD_ASSIGN(const Config parsed, Config::parse(config, "model." + plan.name));
+  auto model = std::make_unique<Model>(parsed, models::WeightStart::later(plan.seed));
+  const models::ParameterList& list = model->parameter_list();
+  for (size_t i = 0; i < list.all().size(); ++i)
+    plan.starts->emplace(prefix + list.all()[i].name,
+                         [&list, i](at::Tensor& out) { list.start(i, out); });
+  return model;
+}
+
+template <typename Model, typename Config, typename Load, typename Map>
+Result<std::unique_ptr<Model>> make_part_now_or_later(const PartPlan& plan, Load load, Map map,
+                                                      Json& config) {
+  if (plan.starts == nullptr) return make_part<Model, Config>(plan, load, config);
+  return tensor::guard_torch("making the " + plan.name,
+                             [&] { return make_part_later<Model, Config>(plan, map, config); });
 }
 
 int64_t factor_of(size_t block_count) {
@@ -145,6 +179,15 @@ Status copy_tokenizer(const std::string& from, const std::string& to, int64_t le
 
 }  // namespace
 
+bool has_memory(const at::Tensor& parameter) {
+  return parameter.numel() == 0 || parameter.storage().data() != nullptr;
+}
+
+void give_memory(const at::Tensor& parameter) {
+  if (!has_memory(parameter))
+    at::Tensor(parameter).set_data(at::empty(parameter.sizes(), at::kFloat));
+}
+
 Result<std::unique_ptr<Networks>> Networks::create(const Recipe& recipe,
                                                    const text::ClipTokenizer* tokenizer) {
   auto networks = std::unique_ptr<Networks>(new Networks());
@@ -155,22 +198,28 @@ Result<std::unique_ptr<Networks>> Networks::create(const Recipe& recipe,
 
 Status Networks::build(const Recipe& recipe, const text::ClipTokenizer* tokenizer) {
   const ModelRecipe& model = recipe.model;
-  const auto seed = [&](uint64_t stream) { return random_u64(recipe.seed, stream, 0); };
+  Starts* const starts = shards_parameters(recipe.parallel) ? &starts_ : nullptr;
+  const auto plan = [&](const ModelPart& part, const char* name, uint64_t stream) {
+    return PartPlan{part, name, random_u64(recipe.seed, stream, 0), starts};
+  };
+  const auto activations = recipe.parallel.recompute_activations ? tensor::Activations::kRecomputed
+                                                                 : tensor::Activations::kKept;
   if (model.autoencoder) {
     autoencoder_config_ = model.autoencoder->config;
-    YARD_ASSIGN(autoencoder_, (make_part<models::AutoencoderKL, models::AutoencoderConfig>(
-                                  {*model.autoencoder, "autoencoder", seed(kAutoencoderStream)},
-                                  models::load_autoencoder, autoencoder_config_)));
+    YARD_ASSIGN(autoencoder_,
+                (make_part_now_or_later<models::AutoencoderKL, models::AutoencoderConfig>(
+                    plan(*model.autoencoder, "autoencoder", kAutoencoderStream),
+                    models::load_autoencoder, models::map_autoencoder, autoencoder_config_)));
+    autoencoder_->set_activations(activations);
     scaling_factor_ = autoencoder_->config().scaling_factor;
     fill_block_types(autoencoder_config_, autoencoder_->config().block_out_channels.size());
   }
   if (model.unet) {
     unet_config_ = model.unet->config;
-    YARD_ASSIGN(unet_,
-                (make_part<models::UNet2DConditionModel, models::UNetConfig>(
-                    {*model.unet, "unet", seed(kUNetStream)}, models::load_unet, unet_config_)));
-    if (recipe.parallel.recompute_activations)
-      unet_->set_activations(tensor::Activations::kRecomputed);
+    YARD_ASSIGN(unet_, (make_part_now_or_later<models::UNet2DConditionModel, models::UNetConfig>(
+                           plan(*model.unet, "unet", kUNetStream), models::load_unet,
+                           models::map_unet, unet_config_)));
+    unet_->set_activations(activations);
   }
   if (!model.text_encoder) return Ok{};
   text_encoder_config_ = model.text_encoder->config;
@@ -180,10 +229,33 @@ Status Networks::build(const Recipe& recipe, const text::ClipTokenizer* tokenize
     text_encoder_config_.emplace("pad_token_id", tokenizer->pad_id());
   }
   text_encoder_frozen_ = model.text_encoder_frozen;
-  YARD_ASSIGN(text_encoder_, (make_part<models::ClipTextModel, models::ClipTextConfig>(
-                                 {*model.text_encoder, "text_encoder", seed(kTextEncoderStream)},
-                                 models::load_clip_text, text_encoder_config_)));
+  YARD_ASSIGN(text_encoder_,
+              (make_part_now_or_later<models::ClipTextModel, models::ClipTextConfig>(
+                  plan(*model.text_encoder, "text_encoder", kTextEncoderStream),
+                  models::load_clip_text, models::map_clip_text, text_encoder_config_)));
+  text_encoder_->set_activations(activations);
   return Ok{};
+}
+
+void Networks::start(const NamedTensor& parameter, at::Tensor& out) const {
+  if (has_memory(parameter.tensor))
+    out.copy_(parameter.tensor.detach());
+  else
+    starts_.at(parameter.name)(out);
+}
+
+void Networks::fill_in(Train train, const std::vector<NamedTensor>& trained) {
+  if (starts_.empty()) return;
+  std::set<std::string_view> others;
+  for (const NamedTensor& p : trained) others.insert(p.name);
+  for (const NamedTensor& p : parameters()) {
+    // What trains the autoencoder uses nothing else.
+    const bool used = train != Train::kAutoencoder || p.name.starts_with("autoencoder.");
+    if (!used || others.contains(p.name) || has_memory(p.tensor)) continue;
+    give_memory(p.tensor);
+    at::Tensor values = p.tensor.detach();
+    starts_.at(p.name)(values);
+  }
 }
 
 namespace {

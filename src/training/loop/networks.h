@@ -1,6 +1,8 @@
 // Networks: the models of a run, made or loaded as the recipe says, and how they are saved.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,9 +16,16 @@
 
 namespace yard::loop {
 
+// Whether a parameter has memory: under sharded parameters those that nothing has needed yet have
+// none, nor those that ranks share out.
+bool has_memory(const at::Tensor& parameter);
+// Memory of its own for one that has none; its values are not set.
+void give_memory(const at::Tensor& parameter);
+
 // Not thread-safe. Parts that the recipe does not name are null.
 class Networks {
  public:
+  // Where the recipe shards parameters, these have no memory yet: see start() and fill_in().
   // kNotFound, kInvalidArgument: a folder or configuration is wrong, parts do not fit each other or
   // the tokenizer (null for synthetic data).
   static Result<std::unique_ptr<Networks>> create(const Recipe& recipe,
@@ -36,6 +45,12 @@ class Networks {
   // nothing, or nothing is left.
   Result<std::vector<models::NamedTensor>> begin_training(Train train,
                                                           const std::vector<std::string>& freeze);
+  // Writes to `out` what a parameter has, or without memory how it starts: drawn, or read from its
+  // folder.
+  void start(const models::NamedTensor& parameter, at::Tensor& out) const;
+  // Gives memory and their start to the parameters without it that stages of that kind use beside
+  // those that are `trained`.
+  void fill_in(Train train, const std::vector<models::NamedTensor>& trained);
   // Every parameter, named likewise.
   std::vector<models::NamedTensor> parameters() const;
 
@@ -58,6 +73,8 @@ class Networks {
   std::unique_ptr<models::ClipTextModel> text_encoder_;
   Json autoencoder_config_, unet_config_, text_encoder_config_;
   bool text_encoder_frozen_ = false;
+  // By parameter, of parts that were made without memory.
+  std::map<std::string, std::function<void(at::Tensor& out)>> starts_;
   double scaling_factor_ = 1;
 };
 

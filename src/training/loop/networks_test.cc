@@ -1,6 +1,8 @@
 #include "loop/networks.h"
 
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -74,6 +76,42 @@ TEST(NetworksTest, TheContextThatIsProjectedIsTheTextEncodersWidth) {
   EXPECT_EQ(error_of(recipe), "");
   recipe.unet->config["encoder_hid_dim"] = 12;
   EXPECT_TRUE(has(error_of(recipe), "12 must be the text encoder's hidden_size 16"));
+}
+
+// Values of a parameter by start(); of all, as one text of names where they differ.
+std::string different_starts(const Networks& networks, const Networks& expected) {
+  std::string different;
+  const auto all = networks.parameters(), wanted = expected.parameters();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    at::Tensor value = at::zeros(wanted[i].tensor.sizes());
+    networks.start(all[i], value);
+    if (!value.equal(wanted[i].tensor)) different += all[i].name + " ";
+  }
+  return different;
+}
+
+TEST(NetworksTest, ShardedParametersHaveNoMemoryUntilSomethingNeedsThem) {
+  const std::string folder = testing::TempDir() + "yard_networks_later." + std::to_string(getpid());
+  const models::UNet2DConditionModel given(
+      *models::UNetConfig::parse(with(kUNet, {{"cross_attention_dim", 16}}), "unet"), 5);
+  ASSERT_TRUE(models::save_model(folder, models::ModelKind::kUNet,
+                                 with(kUNet, {{"cross_attention_dim", 16}}), given.parameters()));
+  Recipe recipe{.model = {.autoencoder = ModelPart{.from = "", .config = kAutoencoder},
+                          .unet = ModelPart{.from = folder, .config = {}},
+                          .text_encoder = ModelPart{.from = "", .config = kText}}};
+  const auto whole = *Networks::create(recipe, nullptr);
+  recipe.parallel.mode = ParallelMode::kZero3;
+  const auto later = *Networks::create(recipe, nullptr);
+  for (const auto& p : later->parameters()) EXPECT_FALSE(has_memory(p.tensor)) << p.name;
+  EXPECT_EQ(different_starts(*later, *whole), "");
+  const auto trained = *later->begin_training(Train::kDenoiser, {"unet.mid_block.*"});
+  later->fill_in(Train::kDenoiser, trained);
+  for (const auto& p : later->parameters()) {
+    const bool is_frozen = p.name.starts_with("autoencoder.") || p.name.starts_with("unet.mid_b");
+    EXPECT_EQ(has_memory(p.tensor), is_frozen) << p.name;
+  }
+  EXPECT_EQ(different_starts(*later, *whole), "");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -25,4 +25,26 @@ Status open_inputs(RunContext& context) {
   return Ok{};
 }
 
+Result<std::unique_ptr<Trainee>> make_trainee(RunContext& context, const StageRecipe& stage,
+                                              Start start) {
+  const Recipe& recipe = context.recipe;
+  Networks& networks = *context.networks;
+  YARD_ASSIGN(const auto parameters, networks.begin_training(stage.train, stage.freeze));
+  networks.fill_in(stage.train, parameters);
+  const auto value = [&](size_t index, at::Tensor& out) -> Status {
+    if (start == Start::kZeros)
+      out.zero_();
+    else
+      networks.start(parameters[index], out);
+    return Ok{};
+  };
+  return Trainee::create(parameters, context.groups->of_trainee(),
+                         {.optimizer = recipe.optimizer,
+                          .ema = stage.ema,
+                          .has_average = recipe.has_average(),
+                          .parallel = recipe.parallel,
+                          .seed = recipe.seed},
+                         value);
+}
+
 }  // namespace yard::loop

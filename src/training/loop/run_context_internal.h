@@ -11,6 +11,7 @@
 #include "loop/metrics_writer.h"
 #include "loop/networks.h"
 #include "loop/samples.h"
+#include "loop/trainee.h"
 #include "loop/trainer.h"
 #include "loop/training_groups.h"
 
@@ -42,5 +43,12 @@ struct RunContext {
 void set_up_torch(const Recipe& recipe, int thread_count);
 // Opens tokenizer, networks and samples, as the recipe names them.
 Status open_inputs(RunContext& context);
+
+// What a trainee begins with: its own start, or zeros where a checkpoint gives the values.
+enum class Start : uint8_t { kOwn, kZeros };
+// What `stage` trains, shared out as the recipe says; everything else that it uses has memory
+// afterwards. Collective.
+Result<std::unique_ptr<Trainee>> make_trainee(RunContext& context, const StageRecipe& stage,
+                                              Start start);
 
 }  // namespace yard::loop

@@ -44,12 +44,16 @@ parallel::DataParallelOptions options_of(const TraineeOptions& options) {
 
 Result<std::unique_ptr<Trainee>> Trainee::create(std::vector<NamedTensor> parameters,
                                                  const parallel::ParallelGroups& groups,
-                                                 const TraineeOptions& options) {
+                                                 const TraineeOptions& options,
+                                                 const parallel::ParameterStart& start) {
   auto trainee = std::unique_ptr<Trainee>(new Trainee(std::move(parameters), options.ema));
   // Equal already when made from one seed or one file; a host with another file must not spoil it:
   // all take rank 0's.
-  YARD_ASSIGN(trainee->data_parallel_,
-              parallel::DataParallel::create(trainee->parameters_, groups, options_of(options)));
+  const parallel::DataParallelOptions how = options_of(options);
+  auto shared_out =
+      start ? parallel::DataParallel::create_deferred(trainee->parameters_, start, groups, how)
+            : parallel::DataParallel::create(trainee->parameters_, groups, how);
+  YARD_ASSIGN(trainee->data_parallel_, std::move(shared_out));
   YARD_ASSIGN(trainee->optimizer_, Optimizer::create(*trainee->data_parallel_, options.optimizer,
                                                      options.parallel.offload));
   if (!options.has_average) return trainee;
@@ -57,10 +61,14 @@ Result<std::unique_ptr<Trainee>> Trainee::create(std::vector<NamedTensor> parame
     c10::NoGradGuard no_grad;
     trainee->ema_ = trainee->data_parallel_->make_local(at::kFloat, at::kCPU);
     trainee->ema_cuts_ = trainee->data_parallel_->cut(trainee->ema_);
-    const std::vector<at::Tensor>& local = trainee->data_parallel_->local_parameters();
-    for (size_t i = 0; i < local.size(); ++i) trainee->ema_cuts_[i].copy_(local[i]);
+    trainee->begin_average();
     return std::move(trainee);
   });
+}
+
+void Trainee::begin_average() {
+  const std::vector<at::Tensor>& local = data_parallel_->local_parameters();
+  for (size_t i = 0; i < ema_cuts_.size(); ++i) ema_cuts_[i].copy_(local[i]);
 }
 
 Result<double> Trainee::step(double learning_rate) {
@@ -115,33 +123,28 @@ Status Trainee::keep_average() {
   return ema_.defined() ? set_weights(ema_cuts_) : Status(Ok{});
 }
 
-Result<TraineeTensors> Trainee::snapshot(bool wanted) const {
-  TraineeTensors out;
-  YARD_ASSIGN(out.weights, data_parallel_->gather("", {}, wanted));
-  YARD_ASSIGN(const std::vector<OptimizerState> states, optimizer_->state());
-  for (const OptimizerState& state : states) {
-    YARD_ASSIGN(auto some, data_parallel_->gather(state.prefix, state.values, wanted));
-    std::move(some.begin(), some.end(), std::back_inserter(out.optimizer));
-  }
-  YARD_ASSIGN(out.ema, average(wanted));
+Result<TraineeState> Trainee::state() const {
+  TraineeState out{.tensors = sharded_weights(), .optimizer = {}};
+  const auto append = [&](const std::string& prefix, const at::Tensor& values) {
+    auto some = data_parallel_->sharded(prefix, values);
+    std::move(some.begin(), some.end(), std::back_inserter(out.tensors));
+  };
+  YARD_ASSIGN(out.optimizer, optimizer_->state());
+  for (const OptimizerState& state : out.optimizer) append(state.prefix, state.values);
+  if (ema_.defined()) append("ema.", ema_);
   return out;
 }
 
-Status Trainee::restore(const std::vector<NamedTensor>& optimizer,
-                        const std::vector<NamedTensor>& ema, const TraineeProgress& progress,
-                        const std::string& what) {
-  YARD_ASSIGN(const std::vector<OptimizerState> states, optimizer_->state());
-  std::vector<parallel::ShardedTensor> pieces;
-  for (const OptimizerState& state : states) {
-    auto some = data_parallel_->sharded(state.prefix, state.values);
-    std::move(some.begin(), some.end(), std::back_inserter(pieces));
-  }
-  YARD_TRY(parallel::copy_pieces(optimizer, pieces, what + "/optimizer.safetensors"));
-  if (ema_.defined())
-    YARD_TRY(
-        parallel::copy_pieces(ema, data_parallel_->sharded("", ema_), what + "/ema.safetensors"));
+Status Trainee::restored(const TraineeState& state, const TraineeProgress& progress) {
   average_begin_ = progress.average_begin;
-  return optimizer_->restored(states, progress.step_count);
+  return optimizer_->restored(state.optimizer, progress.step_count);
+}
+
+Status Trainee::weights_restored() {
+  c10::NoGradGuard no_grad;
+  begin_average();
+  YARD_ASSIGN(const std::vector<OptimizerState> unused, optimizer_->state());
+  return optimizer_->restored(unused, 0);
 }
 
 }  // namespace yard::loop

@@ -17,11 +17,11 @@
 
 namespace yard::loop {
 
-// What a checkpoint holds of it, whole.
-struct TraineeTensors {
-  std::vector<models::NamedTensor> weights;    // "NAME"
-  std::vector<models::NamedTensor> optimizer;  // "exp_avg.NAME", ...: see Optimizer
-  std::vector<models::NamedTensor> ema;        // "NAME"; empty without a moving average
+// What a checkpoint holds of it, as far as this rank has it.
+struct TraineeState {
+  // "NAME", "exp_avg.NAME" and what else the optimiser keeps, "ema.NAME" with a moving average.
+  std::vector<parallel::ShardedTensor> tensors;
+  std::vector<OptimizerState> optimizer;  // whose memory some of them are
 };
 
 // Steps of the optimiser, and that after which the average last equalled the weights.
@@ -41,11 +41,12 @@ struct TraineeOptions {
 // Not thread-safe. What says "collective" is called by every rank.
 class Trainee {
  public:
-  // `parameters`: f32 leaves that require grad, in order of use. `groups` must outlive it.
-  // Collective.
+  // `parameters`: f32 leaves that require grad, in order of use. `groups` must outlive it. `start`,
+  // asked on rank 0 alone, gives their values; null: those that they have. Collective.
   static Result<std::unique_ptr<Trainee>> create(std::vector<models::NamedTensor> parameters,
                                                  const parallel::ParallelGroups& groups,
-                                                 const TraineeOptions& options);
+                                                 const TraineeOptions& options,
+                                                 const parallel::ParameterStart& start = nullptr);
 
   parallel::DataParallel& gradients() { return *data_parallel_; }
   // Updates the weights with the reduced gradients; returns their norm before clipping. Weights
@@ -88,14 +89,15 @@ class Trainee {
     if (!ema_.defined()) return std::vector<models::NamedTensor>();
     return data_parallel_->gather("", ema_, wanted);
   }
-  // Copies of the state by name, which later steps leave as they are; empty where not `wanted`.
-  // Collective.
-  Result<TraineeTensors> snapshot(bool wanted) const;
-  // Takes up a state as snapshot() gave it, the weights excepted. kInvalidArgument names the first
-  // tensor that differs. Collective.
-  Status restore(const std::vector<models::NamedTensor>& optimizer,
-                 const std::vector<models::NamedTensor>& ema, const TraineeProgress& progress,
-                 const std::string& what);
+  // The state itself, or copies of what the optimiser packs. Valid until the next step.
+  Result<TraineeState> state() const;
+  std::vector<parallel::ShardedTensor> sharded_weights() const {
+    return data_parallel_->sharded_parameters("");
+  }
+  // The tensors of state(), as it was given, now say what they said at that progress. Collective.
+  Status restored(const TraineeState& state, const TraineeProgress& progress);
+  // Those of sharded_weights() say how training starts: the average too. Collective.
+  Status weights_restored();
   // Names of the trained parameters.
   const std::vector<models::NamedTensor>& parameters() const { return parameters_; }
 
@@ -103,6 +105,7 @@ class Trainee {
   Trainee(std::vector<models::NamedTensor> parameters, const EmaRecipe& ema)
       : parameters_(std::move(parameters)), ema_recipe_(ema) {}
   Status set_weights(const std::vector<at::Tensor>& values);
+  void begin_average();
   void move_average();
 
   const std::vector<models::NamedTensor> parameters_;

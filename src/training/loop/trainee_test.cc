@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
@@ -144,29 +145,61 @@ TEST_F(TraineeTest, ANonFiniteGradientChangesNothing) {
   EXPECT_EQ(trainee_->step_count(), 0);
 }
 
-TEST_F(TraineeTest, RestoredStateGoesOnBitForBit) {
-  make({}, {.decay = 0.9});
-  step(0.1);
-  const TraineeTensors state = *trainee_->snapshot(true);
-  step(0.1);
-  const at::Tensor expected = weight_.detach().clone();
-  make({}, {.decay = 0.9});
-  {
-    c10::NoGradGuard no_grad;
-    weight_.copy_(state.weights[0].tensor);
-    bias_.copy_(state.weights[1].tensor);
-  }
-  ASSERT_TRUE(trainee_->restore(state.optimizer, state.ema, {1, 0}, "step-1"));
-  step(0.1);
-  EXPECT_TRUE(at::equal(weight_.detach(), expected));
+// The values of every piece, as they are now.
+std::vector<at::Tensor> values_of(const TraineeState& state) {
+  std::vector<at::Tensor> out;
+  for (const parallel::ShardedTensor& tensor : state.tensors)
+    for (const parallel::TensorPiece& piece : tensor.pieces) out.push_back(piece.values.clone());
+  return out;
 }
 
-TEST_F(TraineeTest, StateOfAnotherModelIsRefusedByName) {
-  TraineeTensors state = *trainee_->snapshot(true);
-  state.optimizer.erase(state.optimizer.begin());
-  const Status status = trainee_->restore(state.optimizer, {}, {1, 0}, "step-1");
-  ASSERT_FALSE(status);
-  EXPECT_PRED_FORMAT2(testing::IsSubstring, "exp_avg.weight", status.error().message);
+void set_values(const std::vector<parallel::ShardedTensor>& tensors,
+                const std::vector<at::Tensor>& values) {
+  c10::NoGradGuard no_grad;
+  size_t next = 0;
+  for (const parallel::ShardedTensor& tensor : tensors)
+    for (const parallel::TensorPiece& piece : tensor.pieces)
+      at::Tensor(piece.values).copy_(values[next++]);
+}
+
+TEST_F(TraineeTest, RestoredStateGoesOnBitForBit) {
+  for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kAdamW8bit}) {
+    make({.kind = kind}, {.decay = 0.9});
+    step(0.1);
+    const std::vector<at::Tensor> values = values_of(*trainee_->state());
+    step(0.1);
+    const at::Tensor expected = weight_.detach().clone();
+    const std::vector<at::Tensor> expected_state = values_of(*trainee_->state());
+    make({.kind = kind}, {.decay = 0.9});
+    const TraineeState state = *trainee_->state();
+    set_values(state.tensors, values);
+    ASSERT_TRUE(trainee_->restored(state, {1, 0}));
+    step(0.1);
+    EXPECT_TRUE(at::equal(weight_.detach(), expected));
+    const std::vector<at::Tensor> got = values_of(*trainee_->state());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], expected_state[i])) << i;
+  }
+}
+
+TEST_F(TraineeTest, RestoredWeightsAreAStartOfTheAverageToo) {
+  make({}, {.decay = 0.9});
+  step(0.1);
+  std::vector<at::Tensor> values = {at::full({3}, 7.0), at::full({2}, 8.0)};
+  set_values(trainee_->sharded_weights(), values);
+  ASSERT_TRUE(trainee_->weights_restored());
+  EXPECT_EQ(trainee_->step_count(), 0);
+  const Trainee::AveragedWeights averaged(*trainee_);
+  EXPECT_TRUE(at::equal(weight_.detach(), values[0]));
+  EXPECT_TRUE(at::equal(bias_.detach(), values[1]));
+}
+
+TEST_F(TraineeTest, StateIsNamedAsInCheckpoints) {
+  std::string names;
+  const TraineeState state = *trainee_->state();
+  for (const parallel::ShardedTensor& tensor : state.tensors) names += tensor.name + " ";
+  EXPECT_EQ(names,
+            "weight bias exp_avg.weight exp_avg.bias exp_avg_sq.weight exp_avg_sq.bias ema.weight "
+            "ema.bias ");
 }
 
 }  // namespace

@@ -67,14 +67,20 @@ class Run {
   Status resume() {
     YARD_ASSIGN(loaded_, checkpointer_.find());
     if (!loaded_) return Ok{};
-    YARD_TRY(Checkpointer::load(*loaded_, *context_.networks));
     state_ = loaded_->state;
     const bool done = state_.stage_index == recipe_.stages.size();
+    YARD_TRY(load_untrained(done ? recipe_.stages.back() : stage()));
     heartbeat_.tell("resume", {{"stage", done ? recipe_.stages.back().name : stage().name},
                                {"global_step", state_.global_step}});
     if (context_.is_first_rank())
       log_info("resumed at step {} of {}", state_.global_step, recipe_.step_count());
     return Ok{};
+  }
+
+  // What the trainee of that stage will not take up itself.
+  Status load_untrained(const StageRecipe& stage) {
+    YARD_ASSIGN(const auto trained, context_.networks->begin_training(stage.train, stage.freeze));
+    return checkpointer_.load(*loaded_, *context_.networks, trained);
   }
 
   // The parameters of a stage, with the optimiser they had before.
@@ -83,14 +89,8 @@ class Run {
       trainee_->set_average(stage.ema);
       return Ok{};
     }
-    YARD_ASSIGN(auto parameters, context_.networks->begin_training(stage.train, stage.freeze));
-    YARD_ASSIGN(trainee_, Trainee::create(std::move(parameters), context_.groups->of_trainee(),
-                                          {.optimizer = recipe_.optimizer,
-                                           .ema = stage.ema,
-                                           .has_average = recipe_.has_average(),
-                                           .parallel = recipe_.parallel,
-                                           .seed = recipe_.seed}));
-    if (loaded_ && state_.optimizer_step > 0) YARD_TRY(checkpointer_.restore(*trainee_, *loaded_));
+    YARD_ASSIGN(trainee_, make_trainee(context_, stage, loaded_ ? Start::kZeros : Start::kOwn));
+    if (loaded_) YARD_TRY(checkpointer_.restore(*trainee_, *loaded_));
     loaded_.reset();
     return Ok{};
   }
@@ -222,14 +222,15 @@ class Run {
     }
     reporter_.alarm("loss_spike", fmt::format("{}: back to step {}, past these samples", where,
                                               found->state.global_step));
-    YARD_TRY(trainee_->release());
+    // Where no rank has the weights whole, none needs to before they are read again.
+    if (!shards_parameters(recipe_.parallel)) YARD_TRY(trainee_->release());
     trainee_.reset();
-    YARD_TRY(Checkpointer::load(*found, *context_.networks));
     const RunState before = std::exchange(state_, found->state);
     state_.position = before.position;
     state_.rewinds = before.rewinds + 1;
     state_.skipped_steps = before.skipped_steps;
     loaded_ = std::move(found);
+    YARD_TRY(load_untrained(stage()));
     heartbeat_.tell("resume", {{"stage", stage().name}, {"global_step", state_.global_step}});
     return Next::kStageAgain;
   }
@@ -371,19 +372,25 @@ class Run {
     YARD_TRY(agree(group_, saved, "saving the last checkpoint"));
     if (recipe_.data.synthetic) return tell_finish();
     YARD_TRY(trainee_->keep_average());
-    YARD_TRY(trainee_->release());
-    const Status exported = context_.is_first_rank() ? export_model() : Ok{};
+    std::vector<models::NamedTensor> weights;
+    if (shards_parameters(recipe_.parallel)) {
+      YARD_ASSIGN(weights, trainee_->weights(context_.is_first_rank()));
+    } else {
+      YARD_TRY(trainee_->release());
+    }
+    const Status exported = context_.is_first_rank() ? export_model(weights) : Ok{};
     YARD_TRY(agree(group_, exported, "saving the model"));
     return tell_finish();
   }
 
-  Status export_model() {
+  // `weights`: of what the networks do not have whole.
+  Status export_model(const std::vector<models::NamedTensor>& weights) {
     const std::string dir = context_.options.output_dir + "/pipeline";
     const int64_t side = recipe_.stages.back().resolution;
     const Networks& networks = *context_.networks;
     if (networks.unet() == nullptr || recipe_.stages.back().train == Train::kAutoencoder)
-      return networks.save_autoencoder(dir + "/vae", side);
-    return networks.save_pipeline(dir, recipe_, side);
+      return networks.save_autoencoder(dir + "/vae", side, weights);
+    return networks.save_pipeline(dir, recipe_, side, weights);
   }
 
   Status tell_finish() {
@@ -416,8 +423,9 @@ Status train_guarded(Recipe& recipe, const TrainerOptions& options, collective::
   YARD_TRY(take_noted_micro_batches(recipe, options.output_dir, group));
   YARD_ASSIGN(context.groups, TrainingGroups::create(recipe.parallel, group));
   YARD_ASSIGN(const auto store, storage::DirectoryStore::open(options.output_dir));
-  Checkpointer checkpointer(*store, options.output_dir, recipe, group, heartbeat);
-  return Run(recipe, context, checkpointer, stop).run();
+  YARD_ASSIGN(const auto checkpointer,
+              Checkpointer::create(*store, options.output_dir, recipe, group, heartbeat));
+  return Run(recipe, context, *checkpointer, stop).run();
 }
 
 }  // namespace

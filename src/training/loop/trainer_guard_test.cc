@@ -92,8 +92,8 @@ TEST_F(TrainerTest, ALossSpikeTakesTheRunBackToItsCheckpointAndPastTheSamples) {
   EXPECT_PRED_FORMAT2(testing::IsSubstring, "back to step 4", alarms("out", "loss_spike")[0]);
   EXPECT_EQ(losses("out").size(), 16u);
   for (const auto& [step, loss] : losses("out")) EXPECT_LT(loss, 100) << step;
-  const Json state =
-      *parse_json(*read_file(path("out/checkpoints/step-00000008/state.json")), "state");
+  const Json state = (*parse_json(*read_file(path("out/checkpoints/step-00000008/manifest.json")),
+                                  "manifest"))["metadata"];
   // 24 samples, 4 a step: two batches further than 8 steps take.
   EXPECT_EQ(state["epoch"], 1);
   EXPECT_EQ(state["batch"], 4);

@@ -90,12 +90,50 @@ TEST_F(TrainerTest, AShardedRunIsTakenUpByAnyOtherMode) {
   for (const char* later : {"step-00000008", "step-00000010"})
     fs::remove_all(dir_ + "/cut/checkpoints/" + later);
   fs::remove_all(dir_ + "/cut/pipeline");
-  fs::copy(dir_ + "/cut", dir_ + "/other", fs::copy_options::recursive);
+  for (const char* other : {"one", "four"})
+    fs::copy(dir_ + "/cut", dir_ + "/" + other, fs::copy_options::recursive);
   ASSERT_TRUE(run_on_ranks(2, "cut", zero3));
   EXPECT_TRUE(weights("cut") == weights("whole"));
-  ASSERT_TRUE(run("other"));
-  const auto expected = losses("whole"), got = losses("other");
-  for (const auto& [step, loss] : expected) EXPECT_NEAR(got.at(step), loss, 1e-4 * loss) << step;
+  ASSERT_TRUE(run("one"));
+  ASSERT_TRUE(run_on_ranks(4, "four", {"parallel={mode: hybrid, shard_size: 2}"}));
+  const auto expected = losses("whole");
+  for (const char* other : {"one", "four"}) {
+    const auto got = losses(other);
+    for (const auto& [step, loss] : expected) EXPECT_NEAR(got.at(step), loss, 1e-4 * loss) << step;
+  }
+}
+
+std::vector<fs::path> data_files(const std::string& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  return files;
+}
+
+TEST_F(TrainerTest, EveryRankWritesItsShareAndADamagedCheckpointIsPassedOver) {
+  ASSERT_TRUE(run_on_ranks(2, "out", {}));
+  const auto before = weights("out");
+  const std::string newest = dir_ + "/out/checkpoints/step-00000010";
+  const auto files = data_files(newest);
+  ASSERT_EQ(files.size(), 2u);
+  for (const fs::path& file : files) EXPECT_GT(fs::file_size(file), fs::file_size(files[0]) / 2);
+  std::string bytes = *read_file(files[0]);
+  bytes[bytes.size() - 100] ^= 1;
+  ASSERT_TRUE(write_file_atomic(files[0], bytes));
+  fs::remove_all(dir_ + "/out/pipeline");
+  ASSERT_TRUE(run_on_ranks(2, "out", {}));
+  EXPECT_EQ(beats("out", "resume").back()["global_step"], 8);
+  EXPECT_TRUE(weights("out") == before);
+}
+
+TEST_F(TrainerTest, ACheckpointOfAnotherFormatIsNotTrainedOver) {
+  const std::string folder = dir_ + "/out/checkpoints/step-00000002";
+  fs::create_directories(folder);
+  ASSERT_TRUE(write_file_atomic(folder + "/manifest.json", R"({"format": 1, "global_step": 2})"));
+  const Status status = run("out");
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kInvalidArgument);
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "step-00000002", status.error().message);
 }
 
 TEST_F(TrainerTest, Bf16ParametersTrainUnderEveryMode) {

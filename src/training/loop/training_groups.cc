@@ -9,6 +9,10 @@
 
 namespace yard::loop {
 
+bool shards_parameters(const ParallelRecipe& recipe) {
+  return recipe.mode == ParallelMode::kZero3 || recipe.mode == ParallelMode::kHybrid;
+}
+
 Result<std::unique_ptr<TrainingGroups>> TrainingGroups::create(const ParallelRecipe& recipe,
                                                                collective::Group& world) {
   auto made = std::unique_ptr<TrainingGroups>(new TrainingGroups());

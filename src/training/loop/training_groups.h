@@ -10,6 +10,9 @@
 
 namespace yard::loop {
 
+// Whether no rank holds the trained parameters whole.
+bool shards_parameters(const ParallelRecipe& recipe);
+
 class TrainingGroups {
  public:
   // `world` must outlive it. Collective. kInvalidArgument: a shard_size that does not divide the
