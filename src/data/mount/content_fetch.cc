@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "mount/content_internal.h"
+#include "storage/request_deadline.h"
 
 namespace yard::mount {
 namespace {
@@ -57,6 +58,7 @@ Result<uint64_t> Content::fetch(const PartPointer& part) {
 Result<uint64_t> Content::fetch_from_store(const PartPointer& part) {
   const ObjectVersion& version = part->file->version;
   const Clock::Monotonic since = clock_.now();
+  const storage::RequestDeadline deadline(wait_.end(since));
   for (int attempt = 0;; ++attempt) {
     // What came before a failure stays: the ETag says that it is of the same bytes.
     const uint64_t from = part->filled_bytes;

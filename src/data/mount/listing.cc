@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "storage/request_deadline.h"
 #include "telemetry/metric_names.h"
 
 namespace yard::mount {
@@ -58,6 +59,8 @@ Listing::Listing(storage::ObjectStore& store, storage::StoreWait* wait, const Ke
 
 Result<storage::ListPage> Listing::list(const storage::ListRequest& request) {
   const Clock::Monotonic since = clock_.now();
+  const storage::RequestDeadline deadline(wait_ != nullptr ? wait_->end(since)
+                                                           : Clock::Monotonic::max());
   for (int attempt = 0;; ++attempt) {
     request_count_.add(1);
     auto page = store_.list(request);

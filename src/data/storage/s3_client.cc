@@ -8,6 +8,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "net/encoding.h"
+#include "storage/request_deadline.h"
 #include "storage/s3_client_internal.h"
 
 namespace yard::storage {
@@ -147,6 +148,15 @@ std::string S3Client::payload_of(const S3Request& request) const {
   return is_signed ? hex_encode(sha256(*request.body)) : std::string(kUnsignedPayload);
 }
 
+// How long a silent server is waited for: the time-out, or what is left to this thread.
+std::chrono::milliseconds S3Client::patience(std::chrono::milliseconds timeout) const {
+  const Clock::Monotonic end = RequestDeadline::current();
+  if (end == Clock::Monotonic::max()) return timeout;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - clock_.now());
+  return std::min(timeout,
+                  std::max<std::chrono::milliseconds>(left, RequestDeadline::kRequestTimeMin));
+}
+
 HttpRequest S3Client::make(const S3Request& request, const Credentials* credentials,
                            std::string_view payload, const RefusalPointer& refusal) const {
   const S3Address address = s3_address(endpoint_, options_.style, request.bucket, request.key);
@@ -158,15 +168,16 @@ HttpRequest S3Client::make(const S3Request& request, const Credentials* credenti
         signer_.sign({request.method, address.raw_path, raw_query, headers}, *credentials, payload);
     for (const auto field : signed_parts.headers) headers.add(field.name, field.value);
   }
-  HttpRequest http{.method = request.method,
-                   .url = address.url(raw_query),
-                   .headers = std::move(headers),
-                   .body = request.body,
-                   .into = request.into,
-                   .body_bytes_max = request.answer_bytes_max,
-                   .connect_timeout = options_.connect_timeout,
-                   .low_speed_time = request.is_commit ? options_.stall_timeout_of_commit
-                                                       : options_.stall_timeout};
+  HttpRequest http{
+      .method = request.method,
+      .url = address.url(raw_query),
+      .headers = std::move(headers),
+      .body = request.body,
+      .into = request.into,
+      .body_bytes_max = request.answer_bytes_max,
+      .connect_timeout = patience(options_.connect_timeout),
+      .low_speed_time = std::chrono::ceil<std::chrono::seconds>(
+          patience(request.is_commit ? options_.stall_timeout_of_commit : options_.stall_timeout))};
   if (request.is_cleanup)
     http.total_timeout = kCleanupTimeout;
   else
@@ -325,6 +336,8 @@ bool S3Client::wait_before_retry(const S3Request& request, const Attempt& attemp
   if (is_timeout || retry > 0) tell_of_retry(request, attempt);
   auto delay = retry_delay(options_.retry, retry, random_fraction());
   if (attempt.result) delay = std::max(delay, retry_after(*attempt.result).value_or(0ms));
+  // Who has no time for that wait decides what else to do with it.
+  if (!request.is_cleanup && delay >= RequestDeadline::current() - clock_.now()) return false;
   return clock_.sleep_for(delay, request.is_cleanup ? StopToken() : options_.stop);
 }
 

@@ -101,6 +101,7 @@ class S3Client {
   using RefusalPointer = std::shared_ptr<std::optional<Error>>;
 
   S3Client(S3Options options, S3Endpoint endpoint, Clock& clock);
+  std::chrono::milliseconds patience(std::chrono::milliseconds timeout) const;
   HttpRequest make(const S3Request& request, const Credentials* credentials,
                    std::string_view payload, const RefusalPointer& refusal) const;
   static Result<HttpResponse> checked(const S3Request& request, Result<HttpResponse> result);

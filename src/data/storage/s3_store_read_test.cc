@@ -5,6 +5,7 @@
 #include <future>
 
 #include "storage/parallel_get.h"
+#include "storage/request_deadline.h"
 #include "storage/s3_store.h"
 #include "storage/testing/s3_faults.h"
 
@@ -287,6 +288,40 @@ TEST(S3StoreTest, WhatIsAskedForAgainAndAgainIsToldOnce) {
   EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
   EXPECT_NE(log.find("s3://bucket/k: SlowDown"), std::string::npos) << log;
   EXPECT_NE(log.find("asking again"), std::string::npos) << log;
+}
+
+TEST(S3StoreTest, NothingIsRepeatedPastTheDeadlineOfItsThread) {
+  for (const std::chrono::seconds time : {0s, 3s, 20s}) {
+    Clocked s3(fault_at(0, answer(503, "SlowDown"), is_range, true));
+    s3.server.put("k", "0123456789");
+    S3Store store = s3.store();
+    std::string out(10, '?');
+    {
+      const RequestDeadline deadline(s3.clock.now() + time);
+      const RequestDeadline later(s3.clock.now() + 1h);  // takes nothing back
+      const auto got = store.get_range("k", "", 0, std::as_writable_bytes(std::span(out)));
+      ASSERT_FALSE(got);
+      EXPECT_EQ(got.error().code, Code::kUnavailable);
+      EXPECT_LE(s3.clock.elapsed(), time);
+      EXPECT_TRUE(time > 0s || s3.server.call_count() == 1) << s3.server.call_count();
+    }
+    EXPECT_EQ(RequestDeadline::current(), Clock::Monotonic::max());
+  }
+}
+
+TEST(S3StoreTest, ASilentServerIsNotWaitedForPastTheDeadlineOfTheThread) {
+  std::promise<void> over;
+  const std::shared_future<void> is_over = over.get_future();
+  FakeS3 s3(fault_at(0, {.before = [is_over] { is_over.wait_for(60s); }}, is_range, true));
+  s3.put("k", "0123456789");
+  S3Options options = s3.options();
+  options.stall_timeout = 60s;
+  std::string out(10, '?');
+  const RequestDeadline deadline(Clock::real().now());
+  const auto got = s3.store(options).get_range("k", "", 0, std::as_writable_bytes(std::span(out)));
+  over.set_value();
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().code, Code::kDeadlineExceeded) << got.error().message;
 }
 
 TEST(S3StoreTest, AServerThatIsNotThereIsUnavailable) {

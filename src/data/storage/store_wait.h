@@ -18,6 +18,8 @@ class StoreWait {
   // `retry_count` and `clock` outlive it.
   StoreWait(std::chrono::milliseconds wait_max, Counter& retry_count, StopToken stop, Clock& clock);
 
+  // When what was begun at `since` has waited long enough: a RequestDeadline for asking.
+  Clock::Monotonic end(Clock::Monotonic since) const { return since + wait_max_; }
   // After the failure number `attempt`, from 0, of what was begun at `since`: waits, and says
   // whether to ask again.
   bool wait(const Error& error, Clock::Monotonic since, int attempt);
