@@ -22,15 +22,18 @@ def allocations(monkeypatch):
         memory = memory[-memory.data_ptr() % 64:][:size_bytes]
         return memory, memory.data_ptr()
 
-    monkeypatch.setattr(pinned, "check", lambda: None)
+    monkeypatch.setattr(pinned, "is_possible", lambda: True)
     monkeypatch.setattr(pinned, "allocate", allocate)
     return sizes
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
-def test_without_a_gpu_it_is_refused_at_once(shards):
-    with pytest.raises(trainyard.InvalidArgument, match="no GPU"):
-        ShardLoader(shards, batch_size=10, image=IMAGE, pin_memory=True)
+def test_without_a_gpu_memory_is_plain_and_that_is_told(shards):
+    plain = next(iter(ShardLoader(shards, batch_size=10, image=IMAGE)))
+    with pytest.warns(UserWarning, match="no GPU"):
+        loader = ShardLoader(shards, batch_size=10, image=IMAGE, pin_memory=True)
+    batch = next(iter(loader))
+    assert torch.equal(batch.images, plain.images) and not batch.images.is_pinned()
 
 
 def test_arrays_of_numpy_are_not_pinned(shards, allocations):
@@ -79,7 +82,7 @@ def test_an_allocation_that_fails_is_an_error_of_the_batch(shards, monkeypatch):
     def allocate(size_bytes):
         raise RuntimeError("no page is left")
 
-    monkeypatch.setattr(pinned, "check", lambda: None)
+    monkeypatch.setattr(pinned, "is_possible", lambda: True)
     monkeypatch.setattr(pinned, "allocate", allocate)
     with pytest.raises(trainyard.Internal, match="no page is left"):
         next(iter(ShardLoader(shards, batch_size=10, image=IMAGE, pin_memory=True)))

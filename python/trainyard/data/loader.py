@@ -49,12 +49,13 @@ class ShardLoader(Stream):
     read_ahead_bytes   of encoded samples from a remote store, at most.
     index_bytes  of shard indexes in memory, at most; others are read when they are needed.
     cache_bytes  resized pictures kept in memory over epochs, at most; for small data sets.
-    store_patience_s   a store that is away is asked again for so many seconds, after a request's own
-                 retries (two minutes where it is silent; a line in the log tells of that after 15 s).
+    store_patience_s   a store that is away is asked for so many seconds in all; a line in the log tells
+                 of that, of a silent one after 15 s.
     output       "auto": torch tensors where torch is imported, else NumPy arrays; "torch", "numpy".
     pin_memory   True: images are decoded into memory that the GPU reads by itself, so that
-                 batch.to("cuda", non_blocking=True) goes on behind the program's back. Needs torch
-                 with a GPU. Not in workers of a DataLoader, which has a pin_memory of its own.
+                 batch.to("cuda", non_blocking=True) goes on behind the program's back. Needs
+                 torch; where that sees no GPU memory is plain, and a warning says so. Not in workers
+                 of a DataLoader, which has a pin_memory of its own.
 
     Works as it is in `for`, in Lightning's Trainer.fit(), in Accelerator.prepare(), and as the
     dataset of torch.utils.data.DataLoader(loader, batch_size=None), with workers too. One iteration
@@ -113,13 +114,11 @@ class ShardLoader(Stream):
         self._cache_bytes = whole_number("cache_bytes", cache_bytes, 0)
         self._store_patience_s = whole_number("store_patience_s", store_patience_s, 0)
         self._output = output
-        self._pin_memory = pin_memory
         if self._image.dtype == "bfloat16" and not use_torch(output):
             raise InvalidArgument("NumPy has no bfloat16: import torch, or take float32")
-        if pin_memory:
-            if output == "numpy":
-                raise InvalidArgument('pin_memory=True gives tensors, not output="numpy"')
-            pinned.check()
+        if pin_memory and output == "numpy":
+            raise InvalidArgument('pin_memory=True gives tensors, not output="numpy"')
+        self._pin_memory = pin_memory and pinned.is_possible()
         super().__init__(
             urls,
             batch_size=batch_size,

@@ -2,19 +2,22 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 from ..errors import InvalidArgument
 
 
-def check() -> None:
-    """InvalidArgument unless torch has a device for which memory can be pinned."""
+def is_possible() -> bool:
+    """Whether torch has a device for which memory can be pinned; where it has none a warning says
+    so. InvalidArgument without torch."""
     torch = sys.modules.get("torch")
     if torch is None:
         raise InvalidArgument("pin_memory=True: import torch first, which pins the memory")
-    accelerator = getattr(torch, "accelerator", torch.cuda)
-    if not accelerator.is_available():
-        raise InvalidArgument("pin_memory=True: torch sees no GPU here; leave it out, or see torch.cuda.is_available()")
+    if getattr(torch, "accelerator", torch.cuda).is_available():
+        return True
+    warnings.warn("pin_memory=True: torch sees no GPU here, so that nothing is pinned", stacklevel=3)
+    return False
 
 
 def allocate(size_bytes: int) -> tuple[Any, int]:

@@ -337,7 +337,7 @@ Status PooledLoader::fill(Batch& batch, int64_t index, uint64_t id, const Draw& 
   batch.sample_ids[i] = id;
   if (options_.raw) {
     batch.keys[i] = set_->key(scratch.sample.place);
-    batch.samples[i] = raw_sample_of(std::move(scratch.sample));
+    batch.samples[i] = reader_.raw_sample(std::move(scratch.sample));
     return Ok{};
   }
   const size_t bytes = bytes_per_image(batch.image_size);

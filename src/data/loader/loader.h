@@ -92,7 +92,8 @@ struct LoaderOptions {
   // Of shard indexes in memory. What is over is read when it is needed, and a sample without
   // picture or caption is then told at its batch.
   uint64_t index_bytes_max = uint64_t{1} << 30;
-  // A store that does not answer is asked again for so long, after its own retries.
+  // A store that does not answer is asked for so long in all, its own retries included; a request
+  // has a second in any case.
   std::chrono::seconds store_patience{300};
   // > 0: resized pictures are kept in memory, in 8 bits, up to this many bytes (small data sets).
   // Pixels then pass through 8 bits whether or not a picture is kept, so that they do not depend on
@@ -116,8 +117,8 @@ struct RawMember {
 };
 
 struct RawSample {
-  std::vector<std::byte> bytes;
-  std::vector<RawMember> members;  // in shard order; into bytes
+  std::shared_ptr<const std::byte[]> bytes;  // keeps the contents where they are
+  std::vector<RawMember> members;            // in shard order
 };
 
 struct Batch {

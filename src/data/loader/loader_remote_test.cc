@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "loader/read_ahead_internal.h"
 #include "loader/testing/loader_fixture.h"
 #include "shards/shard_index.h"
 #include "storage/testing/faulty_store.h"
@@ -47,6 +48,32 @@ TEST_F(LoaderTest, FromARemoteStoreTheStreamIsTheSame) {
     for (size_t i = 0; i < 20; ++i) expect_equal(got[i], expected[i]);
     const auto resumed = batches(*open(remote, expected[13].position), 3);
     for (size_t i = 0; i < 3; ++i) expect_equal(resumed[i], expected[13 + i]);
+  }
+}
+
+// A burst would take the CPU from those who decode what came before.
+TEST_F(LoaderTest, RequestsForWhatComesNextAreSpreadOverTheUseOfWhatIsThere) {
+  constexpr uint64_t kStretch = 100, kCount = 600;
+  make_shards(int(kCount), 100);
+  std::atomic<int> read_count = 0;
+  FaultyStore remote = counting(store_, read_count);
+  const auto set = DataSet::open(remote, options_);
+  ASSERT_TRUE(set);
+  LoaderMeters meters;
+  SampleReader reader(**set, options_, {}, counters_, meters);
+  // No neighbours, so that each sample is a request; stretches end where windows do.
+  ReadAhead ahead(reader, [](uint64_t number) { return number * 77 % kCount; },
+                  {.bytes_max = 1 << 30, .window_end = [](uint64_t number) {
+                     return (number / kStretch + 1) * kStretch;
+                   }});
+  for (uint64_t number = 0; number < 10 * kStretch; ++number) {
+    const auto taken = ahead.take(number);
+    ASSERT_TRUE(taken) << taken.error().message;
+    ASSERT_TRUE(*taken);
+    EXPECT_EQ((*taken)->place.sample, number * 77 % kCount % 100);
+    if (number < kStretch) continue;
+    const uint64_t wanted = number % kStretch + 1, next_end = (number / kStretch + 1) * kStretch;
+    EXPECT_LE(uint64_t(read_count), next_end + std::min(kStretch, wanted * 4 / 3 + 2)) << number;
   }
 }
 

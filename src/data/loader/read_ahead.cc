@@ -16,8 +16,11 @@ constexpr uint64_t kGapBytesMax = 16 << 10;
 constexpr uint64_t kGapsBytesFree = 4 << 10;
 // What a sample is taken for until some were found.
 constexpr double kSampleBytesUnmeasured = 256 << 10;
-// Stretches that may be in memory: one that is used, one that comes.
-constexpr uint64_t kStretchesAtOnce = 2;
+// Stretches that must fit in memory: one that is used, one that comes, and what a stretch may have
+// above the mean; where the second does not fit it waits for the end of the first.
+constexpr double kStretchesAtOnce = 2.2;
+// Of a stretch, before whose end the next one has been asked for.
+constexpr uint64_t kAskedInQuarters = 3;
 
 }  // namespace
 
@@ -44,8 +47,8 @@ uint64_t ReadAhead::next_stretch_size() {
   else if (was_late_ || stretch_size_ < window_left)
     stretch_size_ = std::min(stretch_size_ * 2, kStretchMax);
   was_late_ = false;
-  const auto affordable = static_cast<uint64_t>(
-      static_cast<double>(limits_.bytes_max / kStretchesAtOnce) / sample_bytes_);
+  const auto affordable = static_cast<uint64_t>(static_cast<double>(limits_.bytes_max) /
+                                                kStretchesAtOnce / sample_bytes_);
   stretch_size_ = std::clamp<uint64_t>(stretch_size_, 1, std::max<uint64_t>(1, affordable));
   // A window that all but fits is not cut in two; none is begun at the end of another.
   if (window_left > 0 && window_left <= stretch_size_) return window_left;
@@ -55,24 +58,33 @@ uint64_t ReadAhead::next_stretch_size() {
 void ReadAhead::start_more() {
   while (!is_ending_) {
     const bool is_needed = next_ < wanted_end_;
-    const bool is_due = wanted_end_ >= stretch_begin_ + (next_ - stretch_begin_) / 2;
-    if (!is_needed && !is_due) return;
+    const bool is_due = next_ == 0 || wanted_end_ > stretch_begin_;
+    if (!is_needed && !is_due) break;
     const uint64_t size = next_stretch_size();
     const auto size_bytes = static_cast<uint64_t>(static_cast<double>(size) * sample_bytes_);
-    if (!is_needed && bytes_ + size_bytes > limits_.bytes_max) return;
-    const uint64_t begin = next_;
-    stretch_begin_ = begin;
+    if (!is_needed && bytes_ + size_bytes > limits_.bytes_max) break;
+    const Stretch stretch{stretch_begin_, next_, next_ + size, size_bytes};
+    stretch_begin_ = next_;
     next_ += size;
-    for (uint64_t number = begin; number < next_; ++number) entries_[number];
-    pool_.push(0, [this, begin, end = next_] { return find_stretch(begin, end); });
+    bytes_ += size_bytes;
+    for (uint64_t number = stretch.begin; number < next_; ++number) entries_[number];
+    pool_.push(0, [this, stretch] { return find_stretch(stretch); });
+  }
+  send_due();
+}
+
+void ReadAhead::send_due() {
+  while (!is_ending_ && !planned_.empty() && planned_.begin()->first <= wanted_end_) {
+    auto due = planned_.extract(planned_.begin());
+    pool_.push(0, [this, run = std::move(due.mapped())]() mutable { return fetch(run); });
   }
 }
 
 // Not under the mutex: finding a sample may read an index.
-Result<uint64_t> ReadAhead::find_stretch(uint64_t begin, uint64_t end) {
+Result<uint64_t> ReadAhead::find_stretch(const Stretch& stretch) {
   std::vector<Wanted> samples;
   double bytes = 0;
-  for (uint64_t number = begin; number < end; ++number) {
+  for (uint64_t number = stretch.begin; number < stretch.end; ++number) {
     {
       const std::lock_guard lock(mutex_);
       if (is_ending_) return uint64_t{0};
@@ -90,13 +102,22 @@ Result<uint64_t> ReadAhead::find_stretch(uint64_t begin, uint64_t end) {
     bytes += static_cast<double>(range->end() - range->begin());
     samples.push_back({number, *std::move(range)});
   }
-  if (!samples.empty()) {
-    const std::lock_guard lock(mutex_);
-    sample_bytes_ = bytes / static_cast<double>(samples.size());
-  }
-  for (Run& run : runs_of(std::move(samples)))
-    pool_.push(0, [this, run = std::move(run)]() mutable { return fetch(run); });
+  const size_t count = samples.size();
+  auto runs = runs_of(std::move(samples));
+  const std::lock_guard lock(mutex_);
+  if (count > 0) sample_bytes_ = bytes / static_cast<double>(count);
+  plan(stretch, std::move(runs));
+  start_more();
   return uint64_t{0};
+}
+
+void ReadAhead::plan(const Stretch& stretch, std::vector<Run> runs) {
+  bytes_ -= stretch.guessed_bytes;
+  const uint64_t time = (stretch.begin - stretch.from) * kAskedInQuarters / 4;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    bytes_ += runs[i].size_bytes();
+    planned_.emplace(stretch.from + time * i / runs.size(), std::move(runs[i]));
+  }
 }
 
 bool ReadAhead::Run::can_take(const SampleRange& range) const {
@@ -125,18 +146,14 @@ std::vector<ReadAhead::Run> ReadAhead::runs_of(std::vector<Wanted> samples) {
 }
 
 // Counts as long as anything of it is used.
-std::shared_ptr<std::byte[]> ReadAhead::allocate(uint64_t size_bytes) {
-  {
-    const std::lock_guard lock(mutex_);
-    bytes_ += size_bytes;
-  }
-  const auto free = [this, size_bytes](std::byte* bytes) {
+std::shared_ptr<std::byte[]> ReadAhead::memory_of(const Run& run) {
+  const auto free = [this, size_bytes = run.size_bytes()](std::byte* bytes) {
     delete[] bytes;
     const std::lock_guard lock(mutex_);
     bytes_ -= size_bytes;
     start_more();
   };
-  return {new std::byte[size_bytes], free};
+  return {new std::byte[run.size_bytes()], free};
 }
 
 Result<uint64_t> ReadAhead::fetch(Run& run) {
@@ -144,8 +161,8 @@ Result<uint64_t> ReadAhead::fetch(Run& run) {
     const std::lock_guard lock(mutex_);
     if (is_ending_) return uint64_t{0};
   }
-  const uint64_t begin = run.begin(), size_bytes = run.end() - begin;
-  const auto buffer = allocate(size_bytes);
+  const uint64_t begin = run.begin(), size_bytes = run.size_bytes();
+  const auto buffer = memory_of(run);
   const std::span<std::byte> bytes(buffer.get(), size_bytes);
   const auto read = reader_.read_range(run.samples.front().range, begin, bytes);
   for (const Wanted& wanted : run.samples) {

@@ -2,11 +2,13 @@
 // wanted, within a budget of bytes.
 //
 // They are fetched in stretches of the sequence. Samples of a stretch that are neighbours in their
-// shard come by one request, up to 8 MiB; the requests are sent in the order in which their first
-// sample is wanted. The next stretch begins when half of the last one has been wanted, and is twice
-// as long as it where that helps: where a sample was wanted that was not there yet, or where the
-// stretch does not yet cover the shuffle's window, all of whose samples are neighbours (`Limits`).
-// So a store that stalls once is better prepared for, and nothing is fetched long before its time.
+// shard come by one request, up to 8 MiB; the requests are in the order in which their first sample
+// is wanted. A stretch is planned when the one before it begins to be wanted, and its requests are
+// sent one by one while three quarters of that are: what fetching costs the machine is then the
+// same at any time, and decoding never waits behind a burst of it. A stretch is twice as long as
+// the one before where that helps: where a sample was wanted that was not there yet, or where it
+// does not yet cover the shuffle's window, all of whose samples are neighbours (`Limits`). So a
+// store that stalls once is better prepared for, and nothing is fetched long before its time.
 #pragma once
 
 #include <condition_variable>
@@ -57,14 +59,25 @@ class ReadAhead {
     bool can_take(const SampleRange& range) const;
     uint64_t begin() const { return samples.front().range.begin(); }
     uint64_t end() const { return samples.back().range.end(); }
+    uint64_t size_bytes() const { return end() - begin(); }
+  };
+
+  // Of the sequence: [begin, end), fetched while what lies behind `from` is used.
+  struct Stretch {
+    uint64_t from = 0;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    uint64_t guessed_bytes = 0;
   };
 
   void start_more();
+  void send_due();
   uint64_t next_stretch_size();
-  Result<uint64_t> find_stretch(uint64_t begin, uint64_t end);
+  Result<uint64_t> find_stretch(const Stretch& stretch);
+  void plan(const Stretch& stretch, std::vector<Run> runs);
   static std::vector<Run> runs_of(std::vector<Wanted> samples);
   Result<uint64_t> fetch(Run& run);
-  std::shared_ptr<std::byte[]> allocate(uint64_t size_bytes);
+  std::shared_ptr<std::byte[]> memory_of(const Run& run);
   void finish(uint64_t number, Result<std::optional<EncodedSample>> result);
 
   SampleReader& reader_;
@@ -78,7 +91,9 @@ class ReadAhead {
   uint64_t stretch_begin_ = 0;         // of the last one
   uint64_t stretch_size_ = 0;
   bool was_late_ = false;
-  uint64_t bytes_ = 0;   // of buffers that live
+  // Not sent yet, by how many samples must have been wanted before.
+  std::multimap<uint64_t, Run> planned_;
+  uint64_t bytes_ = 0;   // of runs, from their planning until nothing of them is used any more
   double sample_bytes_;  // a mean
   bool is_ending_ = false;
   storage::TransferPool pool_;  // last: its threads use the others

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "images/picture_size.h"
 #include "loader/sample_reader_internal.h"
+#include "storage/request_deadline.h"
 #include "telemetry/metric_names.h"
 
 namespace yard::loader {
@@ -16,20 +17,6 @@ using shards::ShardIndex;
 constexpr uint64_t kHeaderBytes = 64 << 10;
 
 }  // namespace
-
-RawSample raw_sample_of(EncodedSample&& sample) {
-  // The members' views stay good: a moved vector keeps its memory.
-  RawSample raw{.bytes = std::move(sample.bytes), .members = std::move(sample.members)};
-  if (sample.shared_bytes == nullptr) return raw;
-  const std::byte* begin = raw.members.front().content.data();
-  const std::span<const std::byte> last = raw.members.back().content;
-  raw.bytes.assign(begin, last.data() + last.size());
-  for (RawMember& member : raw.members)
-    member.content =
-        std::span(raw.bytes.data() + (member.content.data() - begin), member.content.size());
-  sample.shared_bytes.reset();
-  return raw;
-}
 
 SampleReader::SampleReader(DataSet& set, const LoaderOptions& options, StopToken stop,
                            CounterRegistry& counters, LoaderMeters& meters)
@@ -43,6 +30,7 @@ SampleReader::SampleReader(DataSet& set, const LoaderOptions& options, StopToken
 template <typename Read>
 auto SampleReader::patiently(const Read& read) -> decltype(read()) {
   const auto begin = Clock::real().now();
+  const storage::RequestDeadline deadline(wait_.end(begin));
   for (int attempt = 0;; ++attempt) {
     auto result = read();
     if (result) wait_.note_answer();
@@ -107,11 +95,34 @@ Status SampleReader::take(const SampleRange& range, std::span<const std::byte> b
 Status SampleReader::read(uint64_t sample_id, EncodedSample& out) {
   YARD_ASSIGN(const SampleRange range, find(sample_id));
   const uint64_t size_bytes = range.end() - range.begin();
-  if (out.bytes.size() < size_bytes) out.bytes.resize(size_bytes);
   out.shared_bytes.reset();
-  const auto bytes = std::span(out.bytes).first(size_bytes);
+  std::span<std::byte> bytes;
+  if (options_.raw) {
+    auto memory = memory_.take(size_bytes);
+    bytes = std::span(memory.get(), size_bytes);
+    out.own_bytes = std::move(memory);
+  } else {
+    if (out.bytes.size() < size_bytes) out.bytes.resize(size_bytes);
+    bytes = std::span(out.bytes).first(size_bytes);
+  }
   YARD_TRY(read_range(range, range.begin(), bytes));
   return take(range, bytes, out);
+}
+
+RawSample SampleReader::raw_sample(EncodedSample&& sample) {
+  RawSample raw{.bytes = std::move(sample.own_bytes), .members = std::move(sample.members)};
+  if (sample.shared_bytes == nullptr) return raw;
+  const std::byte* begin = raw.members.front().content.data();
+  const std::span<const std::byte> last = raw.members.back().content;
+  const std::span<const std::byte> all(begin, last.data() + last.size());
+  auto memory = memory_.take(all.size());
+  std::ranges::copy(all, memory.get());
+  for (RawMember& member : raw.members)
+    member.content =
+        std::span(memory.get() + (member.content.data() - begin), member.content.size());
+  raw.bytes = std::move(memory);
+  sample.shared_bytes.reset();
+  return raw;
 }
 
 Result<images::Size> SampleReader::read_picture_size(uint64_t sample_id) {

@@ -7,6 +7,7 @@
 
 #include "base/stop_token.h"
 #include "loader/data_set_internal.h"
+#include "loader/sample_memory_internal.h"
 #include "storage/store_wait.h"
 #include "telemetry/counters.h"
 
@@ -23,16 +24,14 @@ struct LoaderMeters {
 struct EncodedSample {
   DataSet::Place place;
   std::vector<std::byte> bytes;  // used again from sample to sample
-  // Instead of `bytes`: what several samples were fetched into at once.
+  // Instead of `bytes`: memory of this sample alone, with LoaderOptions::raw, or what several
+  // samples were fetched into at once.
+  std::shared_ptr<const std::byte[]> own_bytes;
   std::shared_ptr<const std::byte[]> shared_bytes;
   std::span<const std::byte> image;
   std::span<const std::byte> caption;
   std::vector<RawMember> members;  // with LoaderOptions::raw, instead of those two
 };
-
-// Its members, in memory of their own: out of a buffer that many samples share they are copied, for
-// a batch may live long.
-RawSample raw_sample_of(EncodedSample&& sample);
 
 // Where the wanted members of a sample lie in its shard.
 struct SampleRange {
@@ -57,6 +56,9 @@ class SampleReader {
   Result<SampleRange> find(uint64_t sample_id);
   Status read_range(const SampleRange& of_shard, uint64_t begin, std::span<std::byte> out);
   Status take(const SampleRange& range, std::span<const std::byte> bytes, EncodedSample& out);
+  // With LoaderOptions::raw: the sample for a batch, which may live long; so out of a buffer that
+  // many samples share it is copied.
+  RawSample raw_sample(EncodedSample&& sample);
   // The size that the index or, where that has none, the picture's header says.
   Result<images::Size> read_picture_size(uint64_t sample_id);
   // The member of that lower-case extension, verified. kCorrupt: it has none.
@@ -78,6 +80,7 @@ class SampleReader {
   Counter& read_bytes_;
   LoaderMeters& meters_;
   storage::StoreWait wait_;
+  SampleMemory memory_;
 };
 
 }  // namespace yard::loader
