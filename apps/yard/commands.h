@@ -20,6 +20,7 @@ struct Context {
   std::string bin_dir;                     // where this program and its siblings lie
   StopToken stop;                          // SIGINT, SIGTERM
   bool stdout_is_terminal = false;
+  int exit_code = 0;  // of a command that went well and has one of its own, as `yard ssh`'s
   std::function<Status()> action;
 };
 
@@ -41,6 +42,8 @@ void add_serve_command(CLI::App& app, Context& context);         // yard serve
 void add_env_command(CLI::App& app, Context& context);           // yard env
 void add_users_commands(CLI::App& app, Context& context);        // yard users list|add|remove
 void add_report_command(CLI::App& app, Context& context);        // yard report
+void add_fleet_commands(CLI::App& app, Context& context);        // yard top|cost|chaos
+void add_ssh_command(CLI::App& app, Context& context);           // yard ssh
 void add_host_command(CLI::App& app, Context& context);          // yard host, for the engine
 
 }  // namespace yard::app

@@ -34,6 +34,11 @@ std::string JobWatch::prometheus_text() {
   return text_;
 }
 
+std::vector<observe::LiveHost> JobWatch::live_hosts() {
+  const std::lock_guard lock(mutex_);
+  return live_;
+}
+
 void JobWatch::run() {
   const StopToken stop = stop_.token();
   do {
@@ -48,8 +53,10 @@ Status JobWatch::look() {
   YARD_ASSIGN(const auto jobs, running_jobs());
   Status observed = observer_.observe(jobs);
   std::string text = observer_.prometheus_text();
+  std::vector<observe::LiveHost> live = observer_.live_hosts();
   const std::lock_guard lock(mutex_);
   text_ = std::move(text);
+  live_ = std::move(live);
   return observed;
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/result.h"
 #include "base/stop_token.h"
@@ -24,6 +25,8 @@ class JobWatch {
 
   // For Prometheus; of the last look. Thread-safe.
   std::string prometheus_text();
+  // Of the last look. Thread-safe.
+  std::vector<observe::LiveHost> live_hosts();
 
  private:
   void run();
@@ -35,6 +38,7 @@ class JobWatch {
   StopSource stop_;
   std::mutex mutex_;
   std::string text_;
+  std::vector<observe::LiveHost> live_;
   std::string last_trouble_;
   std::thread thread_;
 };

@@ -71,6 +71,8 @@ int run(int argc, char** argv) {
   yard::app::add_env_command(app, context);
   yard::app::add_users_commands(app, context);
   yard::app::add_job_commands(app, context);
+  yard::app::add_fleet_commands(app, context);
+  yard::app::add_ssh_command(app, context);
   yard::app::add_s3_commands(app, context);
   yard::app::add_collective_commands(app, context);
   yard::app::add_checkpoint_commands(app, context);
@@ -91,7 +93,7 @@ int run(int argc, char** argv) {
   }
   if (!context.action) return 0;
   const yard::Status status = context.action();
-  return status ? 0 : fail(status.error(), as_json);
+  return status ? context.exit_code : fail(status.error(), as_json);
 }
 
 }  // namespace

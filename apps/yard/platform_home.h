@@ -3,6 +3,7 @@
 //   users.json    who may call (api/users.h)      serve.json     where it listens
 //   audit.log     who changed what                sagemaker.yaml the SDKs' defaults
 //   s3/           the objects, a folder per bucket
+//   logs/         the log groups that clients made (api/own_logs.h)
 //   queues.db, metrics.db, yard.db  messages, time series, jobs
 #pragma once
 
@@ -23,6 +24,7 @@ struct PlatformHome {
   std::string sdk_config() const { return dir + "/sagemaker.yaml"; }
   std::string queues() const { return dir + "/queues.db"; }
   std::string metrics() const { return dir + "/metrics.db"; }
+  std::string own_logs() const { return dir + "/logs"; }
   std::string config() const { return dir + "/yard.yaml"; }
 };
 

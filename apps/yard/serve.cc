@@ -9,11 +9,13 @@
 
 #include "api/api_front.h"
 #include "api/control_desk.h"
+#include "api/fault_injection.h"
 #include "api/identity_services.h"
 #include "api/logs_service.h"
 #include "api/monitoring_service.h"
 #include "api/sagemaker_service.h"
 #include "api/sqs_service.h"
+#include "api/yard_service.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/open_files.h"
@@ -209,6 +211,8 @@ class Platform {
                 engine::load_home_config(home_.config(), engine::cores_of_this_machine()));
     YARD_ASSIGN(control_, engine::PlatformControl::open(options));
     desk_ = std::make_unique<api::ControlDesk>(*control_);
+    own_logs_ = std::make_unique<api::OwnLogs>(home_.own_logs());
+    faults_ = std::make_unique<api::FaultInjection>(*desk_, Clock::real());
     YARD_ASSIGN(auto metrics, metrics::MetricStore::open({.path = home_.metrics()}));
     metrics_ = std::make_unique<metrics::MetricStore>(std::move(metrics));
     YARD_ASSIGN(auto queues, queue::MessageQueues::open({.path = home_.queues()}));
@@ -236,12 +240,15 @@ class Platform {
     options.audit = audit_.get();
     options.store = store_.get();
     options.requests_per_second = options_.requests_per_second;
-    options.services = {api::make_sagemaker_service(*desk_, arns),
-                        api::make_logs_service(*desk_, arns),
-                        api::make_monitoring_service(*metrics_),
-                        api::make_sqs_service(*queues_, arns),
-                        api::make_sts_service(arns),
-                        api::make_iam_service(arns)};
+    options.services = {
+        api::make_sagemaker_service(*desk_, arns),
+        api::make_logs_service(*desk_, *own_logs_, arns),
+        api::make_monitoring_service(*metrics_),
+        api::make_sqs_service(*queues_, arns),
+        api::make_sts_service(arns),
+        api::make_iam_service(arns),
+        api::make_yard_service(*desk_, *faults_, [this] { return watch_->live_hosts(); })};
+    options.store_is_broken = [this] { return faults_->is_store_broken(); };
     front_ = std::make_unique<api::ApiFront>(std::move(options));
     ready_.store(front_.get(), std::memory_order_release);
     const bool is_tls = !options_.tls_certificate.empty();
@@ -263,6 +270,8 @@ class Platform {
   std::unique_ptr<gateway::Gateway> store_;
   std::unique_ptr<engine::PlatformControl> control_;
   std::unique_ptr<api::ControlDesk> desk_;
+  std::unique_ptr<api::FaultInjection> faults_;
+  std::unique_ptr<api::OwnLogs> own_logs_;
   std::unique_ptr<metrics::MetricStore> metrics_;
   std::unique_ptr<queue::MessageQueues> queues_;
   std::unique_ptr<JobWatch> watch_;

@@ -86,11 +86,19 @@ struct ApiFront::Impl {
   }
 
   void handle_store(Request& request, ResponseWriter& response) const {
+    if (options.store_is_broken && options.store_is_broken())
+      return send_store_error(response, 503, "ServiceUnavailable", "Broken on purpose.");
     if (options.store != nullptr) return options.store->handle(request, response);
+    send_store_error(response, 404, "NoSuchBucket", "This server holds no objects.");
+  }
+
+  static void send_store_error(ResponseWriter& response, int status, std::string_view code,
+                               std::string_view message) {
     response.headers().set("Content-Type", "application/xml");
-    (void)response.send(404,
-                        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>NoSuchBucket"
-                        "</Code><Message>This server holds no objects.</Message></Error>");
+    (void)response.send(status,
+                        fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{}"
+                                    "</Code><Message>{}</Message></Error>",
+                                    code, message));
   }
 
   Service* service_of(const WireRoute& route) const {

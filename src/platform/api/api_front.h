@@ -2,6 +2,7 @@
 // form that was spoken: JSON 1.0 and 1.1, Query (XML), and S3's by the gateway.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ struct ApiOptions {
   size_t body_bytes_max = 4 << 20;
   // Of one key, beyond S3's: ThrottlingException. 0: no limit.
   double requests_per_second = 20'000;
+  // Asked before each request to the store: true answers it with 503. For FaultInjection.
+  std::function<bool()> store_is_broken;
 };
 
 // Thread-safe. Signatures, rates, shapes and roles are checked here, in this order; a Service is

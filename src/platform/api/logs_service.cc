@@ -34,15 +34,75 @@ AwsError invalid(std::string message) {
   return AwsError("InvalidParameterException", std::move(message));
 }
 
-// The group by its name, or by an identifier that is the name or an ARN with it.
-AwsResult<jobs::JobKind> group_of(const Json& input) {
+// A group of jobs, or one that a client made.
+struct LogGroup {
+  std::string name;
+  std::optional<jobs::JobKind> kind;
+};
+
+// By its name, or by an identifier that is the name or an ARN with it.
+AwsResult<LogGroup> group_of(const Json& input) {
   std::string name = text(input, "logGroupName");
   if (name.empty()) name = text(input, "logGroupIdentifier");
   if (name.empty()) return invalid("one of logGroupName and logGroupIdentifier is needed");
   if (name.starts_with("arn:")) name = name.substr(name.rfind(':') + 1);
   const auto kind = kind_of_log_group(name);
-  if (!kind) return no_group();
-  return *kind;
+  return LogGroup{std::move(name), kind};
+}
+
+// Of a group that clients write to.
+AwsResult<std::string> own_group_of(const Json& input) {
+  YARD_ASSIGN(LogGroup group, group_of(input));
+  if (group.kind) return invalid("The streams of '" + group.name + "' are written by jobs alone.");
+  return std::move(group.name);
+}
+
+AwsError already_there(std::string_view what) {
+  return AwsError("ResourceAlreadyExistsException",
+                  fmt::format("The specified log {} already exists", what));
+}
+
+// What a client may put into the past and the future, as CloudWatch has it.
+constexpr int64_t kPastMs = int64_t{14} * 24 * 3600 * 1000;
+constexpr int64_t kFutureMs = int64_t{2} * 3600 * 1000;
+constexpr int64_t kSpanMs = int64_t{24} * 3600 * 1000;
+constexpr size_t kBatchBytesMax = 1 << 20;
+constexpr size_t kEventExtraBytes = 26;  // that CloudWatch counts for each event
+
+// Events in the order of their times, and what of them was left out.
+struct PutBatch {
+  std::vector<OwnLogEvent> events;
+  Json rejected = Json::object();
+};
+
+AwsResult<PutBatch> batch_of(const Json& list, int64_t now_ms) {
+  PutBatch batch;
+  size_t bytes = 0;
+  int64_t last_ms = 0;
+  int index = 0;
+  const int64_t first_ms = list[0]["timestamp"];
+  for (const Json& event : list) {
+    const int64_t t_ms = event["timestamp"];
+    if (t_ms < last_ms)
+      return invalid("Log events in a single PutLogEvents request must be in chronological order.");
+    if (t_ms - first_ms > kSpanMs)
+      return invalid(
+          "The batch of log events in a single PutLogEvents request cannot span more "
+          "than 24 hours.");
+    last_ms = t_ms;
+    const auto& message = event["message"].get_ref<const std::string&>();
+    bytes += message.size() + kEventExtraBytes;
+    if (bytes > kBatchBytesMax)
+      return invalid("Upload too large: more than 1048576 bytes in one request.");
+    if (t_ms < now_ms - kPastMs)
+      batch.rejected["tooOldLogEventEndIndex"] = index + 1;
+    else if (t_ms > now_ms + kFutureMs)
+      batch.rejected.emplace("tooNewLogEventStartIndex", index);
+    else
+      batch.events.push_back({t_ms, message});
+    ++index;
+  }
+  return batch;
 }
 
 int64_t ms_of(double unix_s) {
@@ -72,7 +132,8 @@ AwsResult<EventToken> parse_token(std::string_view token) {
 
 class LogsService final : public Service {
  public:
-  LogsService(JobDesk& desk, Arns arns) : desk_(desk), arns_(std::move(arns)) {}
+  LogsService(JobDesk& desk, OwnLogs& own, Arns arns, const Clock& clock)
+      : desk_(desk), own_(own), arns_(std::move(arns)), clock_(clock) {}
 
   const Model& model() const override { return model_; }
   Role needed_role(std::string_view operation) const override { return role_by_name(operation); }
@@ -81,35 +142,83 @@ class LogsService final : public Service {
     if (call.operation == "DescribeLogGroups") return describe_groups(call.input);
     if (call.operation == "DescribeLogStreams") return describe_streams(call.input);
     if (call.operation == "GetLogEvents") return get_events(call.input);
-    YARD_CHECK(call.operation == "FilterLogEvents");
-    return filter_events(call.input);
+    if (call.operation == "FilterLogEvents") return filter_events(call.input);
+    if (call.operation == "PutLogEvents") return put_events(call.input);
+    return change(call);
+  }
+  std::string resource_of(const Call& call) const override {
+    const std::string stream = text(call.input, "logStreamName");
+    const std::string group = text(call.input, "logGroupName");
+    return stream.empty() ? group : group + ":" + stream;
   }
 
  private:
+  AwsResult<Json> change(const Call& call) {
+    YARD_ASSIGN(const std::string group, own_group_of(call.input));
+    const std::string stream = text(call.input, "logStreamName");
+    Status done = Ok{};
+    if (call.operation == "CreateLogGroup") {
+      done = own_.create_group(group);
+    } else if (call.operation == "CreateLogStream") {
+      done = own_.create_stream(group, stream);
+    } else if (call.operation == "DeleteLogGroup") {
+      done = own_.remove_group(group);
+    } else {
+      YARD_CHECK(call.operation == "DeleteLogStream");
+      done = own_.remove_stream(group, stream);
+    }
+    if (done) return Json(nullptr);
+    return error_of_own(std::move(done).error(), group);
+  }
+
+  static AwsError error_of_own(Error error, const std::string& group) {
+    if (error.code == Code::kNotFound) return error.message == group ? no_group() : no_stream();
+    if (error.code == Code::kExhausted && error.message.ends_with(": there already"))
+      return already_there(error.message.starts_with(group + ":") ? "group" : "stream");
+    return error;
+  }
+
+  AwsResult<Json> put_events(const Json& input) {
+    YARD_ASSIGN(const std::string group, own_group_of(input));
+    const int64_t now_ms = ms_of(to_unix_seconds(clock_.wall_now()));
+    YARD_ASSIGN(const PutBatch batch, batch_of(input["logEvents"], now_ms));
+    auto done = own_.put(group, text(input, "logStreamName"), batch.events);
+    if (!done) return error_of_own(std::move(done).error(), group);
+    Json answer = {{"nextSequenceToken", "0"}};
+    if (!batch.rejected.empty()) answer["rejectedLogEventsInfo"] = batch.rejected;
+    return answer;
+  }
+
+  Json group_document(const std::string& name, double created_t) const {
+    return {{"logGroupName", name},
+            {"arn", arns_.of_log_group(name) + ":*"},
+            {"logGroupArn", arns_.of_log_group(name)},
+            {"logGroupClass", "STANDARD"},
+            {"creationTime", ms_of(created_t)},
+            {"metricFilterCount", 0},
+            {"storedBytes", 0}};
+  }
+
   AwsResult<Json> describe_groups(const Json& input) const {
     const std::string prefix = text(input, "logGroupNamePrefix");
     const std::string part = text(input, "logGroupNamePattern");
+    YARD_ASSIGN(std::vector<OwnLogName> names, own_.groups());
+    for (const auto kind : {jobs::JobKind::kProcessing, jobs::JobKind::kTraining})
+      names.push_back({std::string(log_group_of(kind)), "", 0});
+    std::ranges::sort(names, {}, &OwnLogName::name);
     Json groups = Json::array();
-    for (const auto kind : {jobs::JobKind::kProcessing, jobs::JobKind::kTraining}) {
-      const std::string_view name = log_group_of(kind);
-      if (!name.starts_with(prefix) || name.find(part) == name.npos) continue;
-      groups.push_back({{"logGroupName", name},
-                        {"arn", arns_.of_log_group(name) + ":*"},
-                        {"logGroupArn", arns_.of_log_group(name)},
-                        {"logGroupClass", "STANDARD"},
-                        {"creationTime", 0},
-                        {"metricFilterCount", 0},
-                        {"storedBytes", 0}});
-    }
+    for (const OwnLogName& each : names)
+      if (each.name.starts_with(prefix) && each.name.find(part) != std::string::npos)
+        groups.push_back(group_document(each.name, each.created_t));
     return Json{{"logGroups", std::move(groups)}};
   }
 
-  Json stream_document(jobs::JobKind kind, const JobStream& stream) const {
-    Json document = {{"logStreamName", stream.name},
-                     {"creationTime", ms_of(stream.created_t)},
-                     {"arn", fmt::format("{}:log-stream:{}", arns_.of_log_group(log_group_of(kind)),
-                                         stream.name)},
-                     {"storedBytes", 0}};
+  Json stream_document(const LogGroup& group, const JobStream& stream) const {
+    Json document = {
+        {"logStreamName", stream.name},
+        {"creationTime", ms_of(stream.created_t)},
+        {"arn", fmt::format("{}:log-stream:{}", arns_.of_log_group(group.name), stream.name)},
+        {"storedBytes", 0}};
     const auto summary = logs::LogReader(stream.path).summary();
     if (!summary) return document;  // nothing was printed yet
     document["storedBytes"] = summary->end_offset - summary->begin_offset;
@@ -120,26 +229,51 @@ class LogsService final : public Service {
     return document;
   }
 
+  // All of a group of a client's own, whatever the limit: it has tens of streams.
+  AwsResult<JobStreamPage> own_streams(const std::string& group, const std::string& prefix) const {
+    auto names = own_.streams(group);
+    if (!names) return error_of_own(std::move(names).error(), group);
+    JobStreamPage page;
+    for (OwnLogName& each : *names)
+      if (each.name.starts_with(prefix))
+        page.streams.push_back({std::move(each.name), std::move(each.path), each.created_t});
+    return page;
+  }
+
+  AwsResult<JobStreamPage> streams_at(const LogGroup& group, const std::string& prefix,
+                                      bool latest_first, const std::string& token,
+                                      int limit) const {
+    if (!group.kind) return own_streams(group.name, prefix);
+    YARD_ASSIGN(JobStreamPage page,
+                list_streams(desk_, *group.kind, prefix, latest_first, token, limit));
+    return page;
+  }
+
   AwsResult<Json> describe_streams(const Json& input) const {
-    YARD_ASSIGN(const jobs::JobKind kind, group_of(input));
+    YARD_ASSIGN(const LogGroup group, group_of(input));
     const std::string prefix = text(input, "logStreamNamePrefix");
     const bool by_time = text(input, "orderBy") == "LastEventTime";
     if (by_time && !prefix.empty())
       return invalid("Cannot order by LastEventTime with a logStreamNamePrefix.");
     const bool is_descending = input.value("descending", false);
     YARD_ASSIGN(JobStreamPage page,
-                list_streams(desk_, kind, prefix, by_time && is_descending,
-                             text(input, "nextToken"), input.value("limit", kStreamsPage)));
+                streams_at(group, prefix, by_time && is_descending, text(input, "nextToken"),
+                           input.value("limit", kStreamsPage)));
     if (is_descending && !by_time) std::reverse(page.streams.begin(), page.streams.end());
     Json streams = Json::array();
-    for (const JobStream& stream : page.streams) streams.push_back(stream_document(kind, stream));
+    for (const JobStream& stream : page.streams) streams.push_back(stream_document(group, stream));
     Json answer = {{"logStreams", std::move(streams)}};
     if (!page.next_token.empty()) answer["nextToken"] = page.next_token;
     return answer;
   }
 
-  AwsResult<JobStream> stream_at(jobs::JobKind kind, const std::string& name) const {
-    auto stream = find_stream(desk_, kind, name);
+  AwsResult<JobStream> stream_at(const LogGroup& group, const std::string& name) const {
+    if (!group.kind) {
+      auto own = own_.stream(group.name, name);
+      if (!own) return error_of_own(std::move(own).error(), group.name);
+      return JobStream{std::move(own->name), std::move(own->path), own->created_t};
+    }
+    auto stream = find_stream(desk_, *group.kind, name);
     if (stream) return *std::move(stream);
     if (stream.error().code == Code::kNotFound) return no_stream();
     return std::move(stream).error();
@@ -160,8 +294,8 @@ class LogsService final : public Service {
   }
 
   AwsResult<Json> get_events(const Json& input) const {
-    YARD_ASSIGN(const jobs::JobKind kind, group_of(input));
-    YARD_ASSIGN(const JobStream stream, stream_at(kind, text(input, "logStreamName")));
+    YARD_ASSIGN(const LogGroup group, group_of(input));
+    YARD_ASSIGN(const JobStream stream, stream_at(group, text(input, "logStreamName")));
     YARD_ASSIGN(const logs::LogQuery query, query_of(input));
     auto page = logs::LogReader(stream.path).read(query);
     // A host that has printed nothing has no file yet.
@@ -176,18 +310,18 @@ class LogsService final : public Service {
                 {"nextBackwardToken", token_text('b', page->begin_offset)}};
   }
 
-  AwsResult<std::vector<JobStream>> filtered_streams(jobs::JobKind kind, const Json& input) const {
+  AwsResult<std::vector<JobStream>> filtered_streams(const LogGroup& group,
+                                                     const Json& input) const {
     std::vector<JobStream> streams;
     for (const Json& name : input.value("logStreamNames", Json::array())) {
-      YARD_ASSIGN(JobStream stream, stream_at(kind, name.get<std::string>()));
+      YARD_ASSIGN(JobStream stream, stream_at(group, name.get<std::string>()));
       streams.push_back(std::move(stream));
     }
     if (!streams.empty()) return streams;
     const std::string prefix = text(input, "logStreamNamePrefix");
     std::string token;
     do {
-      YARD_ASSIGN(JobStreamPage page,
-                  list_streams(desk_, kind, prefix, false, token, kStreamsPage));
+      YARD_ASSIGN(JobStreamPage page, streams_at(group, prefix, false, token, kStreamsPage));
       for (JobStream& stream : page.streams) streams.push_back(std::move(stream));
       token = page.next_token;
       if (streams.size() > kMergedStreamsMax)
@@ -199,11 +333,11 @@ class LogsService final : public Service {
   }
 
   AwsResult<Json> filter_events(const Json& input) const {
-    YARD_ASSIGN(const jobs::JobKind kind, group_of(input));
+    YARD_ASSIGN(const LogGroup group, group_of(input));
     if (input.contains("logStreamNames") && input.contains("logStreamNamePrefix"))
       return invalid("logStreamNames and logStreamNamePrefix exclude each other");
     YARD_ASSIGN(const LogFilter filter, LogFilter::parse(text(input, "filterPattern")));
-    YARD_ASSIGN(const std::vector<JobStream> streams, filtered_streams(kind, input));
+    YARD_ASSIGN(const std::vector<JobStream> streams, filtered_streams(group, input));
     logs::LogQuery range;
     range.start_ms = input.value("startTime", range.start_ms);
     range.end_ms = input.value("endTime", range.end_ms);
@@ -216,14 +350,17 @@ class LogsService final : public Service {
   }
 
   JobDesk& desk_;
+  OwnLogs& own_;
   const Arns arns_;
+  const Clock& clock_;
   const Model& model_ = Model::built_in("logs");
 };
 
 }  // namespace
 
-std::unique_ptr<Service> make_logs_service(JobDesk& desk, Arns arns) {
-  return std::make_unique<LogsService>(desk, std::move(arns));
+std::unique_ptr<Service> make_logs_service(JobDesk& desk, OwnLogs& own, Arns arns,
+                                           const Clock& clock) {
+  return std::make_unique<LogsService>(desk, own, std::move(arns), clock);
 }
 
 }  // namespace yard::api

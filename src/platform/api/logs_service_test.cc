@@ -50,7 +50,9 @@ class LogsServiceTest : public testing::Test {
 
   TempFolder folder_;
   MemoryDesk desk_{folder_.path()};
-  std::unique_ptr<Service> service_ = make_logs_service(desk_, {});
+  FakeClock clock_;
+  OwnLogs own_{folder_ / "own"};
+  std::unique_ptr<Service> service_ = make_logs_service(desk_, own_, {}, clock_);
 };
 
 using Texts = std::vector<std::string>;

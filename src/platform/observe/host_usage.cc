@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "observe/host_processes.h"
 #include "telemetry/process_usage.h"
 
 namespace yard::observe {
@@ -30,6 +31,25 @@ double rate(uint64_t now, uint64_t before, double seconds) {
 
 }  // namespace
 
+// A process is asked for its rank once: what it answers never changes.
+void UsageMeter::add_ranks(const TreeUsage& tree, Look& look, HostUsage& usage) {
+  std::map<int, std::optional<int>> rank_of_pid;
+  std::map<int, RankUsage> ranks;
+  for (const ProcessUsage& process : tree.processes) {
+    const auto known = rank_of_pid_.find(process.pid);
+    const auto rank =
+        known != rank_of_pid_.end() && known->second ? known->second : rank_of_process(process.pid);
+    rank_of_pid[process.pid] = rank;
+    if (!rank) continue;
+    look.cpu_s_of_rank[*rank] += process.cpu_s;
+    RankUsage& sum = ranks[*rank];
+    sum.rank = *rank;
+    sum.memory_bytes += static_cast<double>(process.memory_bytes);
+  }
+  rank_of_pid_ = std::move(rank_of_pid);
+  for (auto& [rank, sum] : ranks) usage.ranks.push_back(sum);
+}
+
 Result<std::optional<HostUsage>> UsageMeter::look(int supervisor_pid, const std::string& folder,
                                                   double memory_limit_bytes, const Clock& clock) {
   YARD_ASSIGN(const TreeUsage tree, read_tree_usage(supervisor_pid));
@@ -41,11 +61,18 @@ Result<std::optional<HostUsage>> UsageMeter::look(int supervisor_pid, const std:
     now.received = network->received_bytes;
     now.sent = network->sent_bytes;
   }
+  HostUsage usage;
+  add_ranks(tree, now, usage);
   const auto before = std::exchange(before_, now);
   if (!before || before->pid != now.pid) return std::optional<HostUsage>();
   const double seconds = std::chrono::duration<double>(now.t - before->t).count();
   if (seconds <= 0) return std::optional<HostUsage>();
-  HostUsage usage;
+  for (RankUsage& rank : usage.ranks) {
+    const auto earlier = before->cpu_s_of_rank.find(rank.rank);
+    if (earlier == before->cpu_s_of_rank.end()) continue;
+    rank.cpu_percent =
+        std::max(0.0, 100 * (now.cpu_s_of_rank[rank.rank] - earlier->second) / seconds);
+  }
   usage.cpu_percent = std::max(0.0, 100 * (now.cpu_s - before->cpu_s) / seconds);
   usage.memory_bytes = static_cast<double>(tree.memory_bytes + tree.shared_bytes_max);
   usage.memory_percent = 100 * usage.memory_bytes /

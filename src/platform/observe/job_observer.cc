@@ -34,6 +34,18 @@ constexpr std::array<UsageMetric, 7> kUsageMetrics{{
      &HostUsage::written_bytes_per_second},
 }};
 
+struct GpuMetric {
+  std::string_view name;
+  std::string_view prometheus;
+  std::string_view unit;
+  double GpuUsage::*field;
+};
+constexpr std::array<GpuMetric, 3> kGpuMetrics{{
+    {"GPUUtilization", "gpu_busy_percent", "Percent", &GpuUsage::busy_percent},
+    {"GPUMemoryUtilization", "gpu_memory_percent", "Percent", &GpuUsage::memory_percent},
+    {"GPUPower", "gpu_power_watts", "None", &GpuUsage::power_watts},
+}};
+
 std::string key_of(const ObservedJob& job) {
   return fmt::format("{}/{}", job.is_training ? "training" : "processing", job.name);
 }
@@ -46,6 +58,7 @@ std::string mark_prefix(const ObservedJob& job) {
 struct HostFacts {
   int supervisor_pid = 0;
   double memory_limit_bytes = 0;
+  std::vector<int> gpus;
 };
 
 std::optional<HostFacts> read_facts(const std::string& dir) {
@@ -60,8 +73,11 @@ std::optional<HostFacts> read_facts(const std::string& dir) {
   if (!known || known->supervisor_pid <= 0 || known->phase == jobs::HostPhase::kEnded)
     return std::nullopt;
   HostFacts facts{.supervisor_pid = known->supervisor_pid};
-  if (const auto plan = read(folder.plan()); plan && plan->is_object())
+  if (const auto plan = read(folder.plan()); plan && plan->is_object()) {
     facts.memory_limit_bytes = plan->value("memory_limit_bytes", 0.0);
+    if (const auto gpus = json_field_or(*plan, "gpus", std::vector<int>(), folder.plan()))
+      facts.gpus = *gpus;
+  }
   return facts;
 }
 
@@ -142,13 +158,20 @@ Status JobObserver::look_at(Job& job, std::vector<MetricSample>& samples) {
     auto usage = host.meter.look(facts->supervisor_pid, dir, facts->memory_limit_bytes, clock_);
     if (!usage || !*usage) continue;  // it has just ended, or just begun
     host.last = **usage;
-    for (const UsageMetric& metric : kUsageMetrics)
+    host.last->gpu = gpus_.look(facts->gpus);
+    const auto add = [&](std::string_view metric, std::string_view unit, double value) {
       samples.push_back({.key = {std::string(metric_space(job.job.is_training)),
-                                 std::string(metric.name),
+                                 std::string(metric),
                                  {{"Host", fmt::format("{}/{}", job.job.name, name)}}},
                          .t = t,
-                         .values = Summary::of((**usage).*metric.field),
-                         .unit = std::string(metric.unit)});
+                         .values = Summary::of(value),
+                         .unit = std::string(unit)});
+    };
+    for (const UsageMetric& metric : kUsageMetrics)
+      add(metric.name, metric.unit, (*host.last).*metric.field);
+    if (!host.last->gpu) continue;
+    for (const GpuMetric& metric : kGpuMetrics)
+      add(metric.name, metric.unit, (*host.last->gpu).*metric.field);
   }
   return Ok{};
 }
@@ -164,6 +187,14 @@ Status JobObserver::finish(Job& job) {
   return Ok{};
 }
 
+std::vector<LiveHost> JobObserver::live_hosts() const {
+  std::vector<LiveHost> live;
+  for (const auto& [key, job] : jobs_)
+    for (const auto& [name, host] : job.hosts)
+      if (host.last) live.push_back({job.job.is_training, job.job.name, name, *host.last});
+  return live;
+}
+
 std::string JobObserver::prometheus_text() const {
   std::string text;
   for (const UsageMetric& metric : kUsageMetrics) {
@@ -174,6 +205,16 @@ std::string JobObserver::prometheus_text() const {
           text += fmt::format("yard_host_{}{{kind=\"{}\",job=\"{}\",host=\"{}\"}} {}\n",
                               metric.prometheus, job.job.is_training ? "training" : "processing",
                               label(job.job.name), label(name), (*host.last).*metric.field);
+  }
+  for (const GpuMetric& metric : kGpuMetrics) {
+    std::string lines;
+    for (const LiveHost& live : live_hosts())
+      if (live.usage.gpu)
+        lines += fmt::format("yard_host_{}{{kind=\"{}\",job=\"{}\",host=\"{}\"}} {}\n",
+                             metric.prometheus, live.is_training ? "training" : "processing",
+                             label(live.job), label(live.host), (*live.usage.gpu).*metric.field);
+    if (!lines.empty())
+      text += fmt::format("# TYPE yard_host_{} gauge\n{}", metric.prometheus, lines);
   }
   text += "# TYPE yard_job_metric gauge\n";
   for (const auto& [key, job] : jobs_)

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "metrics/log_metrics.h"
 #include "metrics/metric_store.h"
+#include "observe/gpu_usage.h"
 #include "observe/host_usage.h"
 
 namespace yard::observe {
@@ -24,6 +25,14 @@ struct ObservedJob {
   std::string dir;                 // JOB_DIR: logs/algo-1.log, hosts/algo-1/status.json
   std::vector<std::string> hosts;  // "algo-1", ...
   std::vector<metrics::MetricDefinition> definitions;
+};
+
+// The last look at a host that runs.
+struct LiveHost {
+  bool is_training = true;
+  std::string job;
+  std::string host;  // "algo-1"
+  HostUsage usage;
 };
 
 // "/aws/sagemaker/TrainingJobs", "/aws/sagemaker/ProcessingJobs".
@@ -44,6 +53,8 @@ class JobObserver {
   Status observe(const std::vector<ObservedJob>& running);
   // Prometheus' text format, version 0.0.4: the last look at every running job.
   std::string prometheus_text() const;
+  // Likewise, by job and host.
+  std::vector<LiveHost> live_hosts() const;
 
  private:
   struct Host {
@@ -63,6 +74,7 @@ class JobObserver {
 
   metrics::MetricStore& store_;
   const Clock& clock_;
+  GpuMeter gpus_;
   std::map<std::string, Job> jobs_;
 };
 
