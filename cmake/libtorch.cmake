@@ -14,7 +14,7 @@ set(TORCH_PYTHON ${TORCH_PYTHON} CACHE FILEPATH "the Python whose installed torc
 
 # find_spec, not import: importing torch costs seconds and may fail for want of a driver.
 execute_process(
-  COMMAND ${TORCH_PYTHON} -c "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin))"
+  COMMAND ${TORCH_PYTHON} ${YARD_TORCH_PYTHON_FLAGS} -c "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin))"
   OUTPUT_VARIABLE TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_VARIABLE torch_error RESULT_VARIABLE torch_rc)
 if(NOT torch_rc EQUAL 0)
   message(FATAL_ERROR "no torch in ${TORCH_PYTHON}: run 'make setup', or set TORCH_PYTHON=/path/to/python of an environment with torch")

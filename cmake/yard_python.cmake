@@ -38,6 +38,7 @@ function(yard_python)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/python/trainyard)
   if(SKBUILD)
     install(TARGETS yard_python LIBRARY DESTINATION trainyard COMPONENT python)
+    add_custom_target(yard_python_wheel DEPENDS yard_python)
     return()
   endif()
   add_custom_target(yard_python_files ALL

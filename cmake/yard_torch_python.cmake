@@ -8,7 +8,7 @@ function(yard_torch_python)
   endif()
   find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
   execute_process(
-    COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin))"
+    COMMAND ${Python_EXECUTABLE} ${YARD_TORCH_PYTHON_FLAGS} -c "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin))"
     OUTPUT_VARIABLE torch_dir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   if(NOT torch_dir STREQUAL TORCH_DIR)
     message(STATUS "Python package: without trainyard.distributed, ${Python_EXECUTABLE} does not use ${TORCH_DIR}")
@@ -27,6 +27,7 @@ function(yard_torch_python)
   target_link_options(yard_torch_python PRIVATE -Wl,--exclude-libs,ALL)
   if(SKBUILD)
     install(TARGETS yard_torch_python LIBRARY DESTINATION trainyard COMPONENT python)
+    add_dependencies(yard_python_wheel yard_torch_python)
   else()
     add_dependencies(yard_python_files yard_torch_python)
   endif()

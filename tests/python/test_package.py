@@ -51,15 +51,22 @@ def run(*command, **variables):
                           env={**script_environment(**variables), "PYTHONPATH": ""})
 
 
-def test_a_wheel_is_built_and_works_without_torch(shards, tmp_path):
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Of an environment that has torch."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    folder = tmp_path_factory.mktemp("wheel")
     # The compiler by the name that the build uses, so that objects compiled there serve here.
-    built = run(*pip, "wheel", ROOT, "--no-deps", "-w", tmp_path, CCACHE_BASEDIR=ROOT, CXX="c++",
+    built = run(*pip, "wheel", ROOT, "--no-deps", "-w", folder, CCACHE_BASEDIR=ROOT, CXX="c++",
                 CMAKE_BUILD_PARALLEL_LEVEL=os.cpu_count())
     if "No matching distribution" in built.stderr:
         pytest.skip("the wheel's build requirements cannot be reached from here")
     assert built.returncode == 0, built.stdout[-3000:] + built.stderr[-3000:]
-    (wheel,) = tmp_path.glob("trainyard-*.whl")
+    (path,) = folder.glob("trainyard-*.whl")
+    return path
+
+
+def test_the_wheel_works_without_torch(wheel, shards, tmp_path):
     assert run(sys.executable, "-m", "venv", tmp_path / "env").returncode == 0
     python = tmp_path / "env/bin/python"
     installed = run(python, "-m", "pip", "--disable-pip-version-check", "install", wheel)
@@ -72,3 +79,21 @@ print(sorted(i for batch in loader for i in batch.sample_ids.tolist()) == list(r
 """
     used = run(python, "-c", text, shards)
     assert used.stdout == "True\n", used.stderr
+
+
+def test_the_wheel_has_trainyard_distributed_for_the_torch_that_it_was_built_beside(wheel, tmp_path):
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    installed = run(*pip, "install", "--no-deps", "--target", tmp_path / "site", wheel)
+    assert installed.returncode == 0, installed.stderr
+    text = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch, torch.distributed as dist, trainyard.distributed
+assert trainyard.__file__.startswith(sys.argv[1]), trainyard.__file__
+dist.init_process_group("yard", store=dist.HashStore(), rank=0, world_size=1)
+value = torch.ones(3)
+dist.all_reduce(value)
+print(value.tolist())
+"""
+    used = run(sys.executable, "-c", text, tmp_path / "site")
+    assert used.stdout == "[1.0, 1.0, 1.0]\n", used.stderr
