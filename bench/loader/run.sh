@@ -15,7 +15,7 @@ if ! cmp -s bench/loader/requirements.txt "$peers/requirements.txt"; then
   "$peers/bin/pip" install --quiet -r bench/loader/requirements.txt
   cp bench/loader/requirements.txt "$peers/"
 fi
-ninja -C "$build" loader_bench decode_rate >/dev/null
+ninja -C "$build" loader_bench decode_rate yard_python_files >/dev/null
 tool() { find "$build" -name "$1" -type f -perm -u+x | head -1; }
 "$build/bin/yard" shards stats "$corpus/shards"
 echo "loader: photographs of 400-640 px, samples per second:"
@@ -23,6 +23,7 @@ declare -A figures
 note() { figures[$1]="${figures[$1]:-} $2"; }
 ours() { "$(tool loader_bench)" "$corpus/shards" "$@" | tee -a "$corpus/ours.log" | sed -n 's/^rate \([^ ]*\).*/\1/p'; }
 webdataset() { "$peers/bin/python" bench/loader/peer_webdataset.py "$corpus/shards" "$@" | cut -d' ' -f2; }
+samples() { .venv/bin/python bench/loader/samples_rate.py "$corpus/shards" "$@" | cut -d' ' -f2; }
 chunks() { "$peers/bin/python" bench/loader/peer_chunks.py "$1" "$corpus/pictures" "$corpus" "${@:2}" 2>/dev/null | sed -n 's/^peer //p'; }
 : >"$corpus/ours.log"
 for library in mds litdata; do chunks $library --batches 0; done  # writes the data sets
@@ -37,9 +38,10 @@ for ((round = 0; round < rounds; ++round)); do
   note limit_full "$(sed -n 's/^full //p' <<<"$limits")"
   note limit_scaled "$(sed -n 's/^scaled //p' <<<"$limits")"
   note ours_raw "$(ours --raw --batches 400)"
+  note ours_samples "$(samples --batches 400)"
   note litdata_raw "$(chunks litdata --raw --workers 0 --batches 400)"
 done
-for name in ours ours_full ours_raw webdataset webdataset_draft mds litdata litdata_raw limit_full limit_scaled; do
+for name in ours ours_full ours_raw ours_samples webdataset webdataset_draft mds litdata litdata_raw limit_full limit_scaled; do
   echo "$name:${figures[$name]}"
 done
 grep -v '^rate' "$corpus/ours.log" | head -1
@@ -53,3 +55,4 @@ ratio loader_full_vs_best_peer "$(median ours_full)" "$best_peer" 2
 ratio loader_vs_decode_limit "$(median ours)" "$(median limit_scaled)" 0.85
 ratio loader_full_vs_decode_limit "$(median ours_full)" "$(median limit_full)" 0.85
 ratio loader_raw_vs_litdata "$(median ours_raw)" "$(median litdata_raw)" 1
+ratio loader_samples_vs_litdata "$(median ours_samples)" "$(median litdata_raw)" 1

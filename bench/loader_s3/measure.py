@@ -55,10 +55,13 @@ def main():
         say(f"over S3: {remote[-1][3]}; peak memory {max(each[2] for each in remote)} MiB, "
             f"read-ahead up to {options.read_ahead} MiB")
         ratio("loader_s3_vs_local", rates[1] / rates[0], 0.95)
-        paced = [run(program, "s3://shards", *flags, "--threads", threads, "--rate", 0.8 * rates[1], env=env)[1]
-                 for _ in range(options.rounds)]
-        say(f"a consumer of 0.8 of that rate waits {', '.join(f'{wait:.2%}' for wait in paced)} of its time")
-        say(f"RATIO loader_s3_wait_share {statistics.median(paced):.4f} 0.01 (no more than)")
+        paced = ["--threads", threads, "--rate", 0.8 * rates[1]]
+        waits, busy = ([run(program, "s3://shards", *flags, *paced, *how, env=env)[1] for _ in range(options.rounds)]
+                       for how in ([], ["--busy"]))
+        say(f"a consumer of 0.8 of that rate waits {', '.join(f'{wait:.2%}' for wait in waits)} of its time")
+        say(f"one that computes instead of sleeping, on the core of the server and the link: "
+            f"{', '.join(f'{wait:.2%}' for wait in busy)}")
+        say(f"RATIO loader_s3_wait_share {statistics.median(waits):.4f} 0.01 (no more than)")
 
 
 if __name__ == "__main__":

@@ -28,12 +28,13 @@ SampleReader::SampleReader(DataSet& set, const LoaderOptions& options, StopToken
             Clock::real()) {}
 
 template <typename Read>
-auto SampleReader::patiently(const Read& read) -> decltype(read()) {
+auto SampleReader::patiently(Asks asks, const Read& read) -> decltype(read()) {
   const auto begin = Clock::real().now();
   const storage::RequestDeadline deadline(wait_.end(begin));
   for (int attempt = 0;; ++attempt) {
     auto result = read();
-    if (result) wait_.note_answer();
+    // An index that is in memory was no question to the store.
+    if (result && (asks == Asks::kStore || attempt > 0)) wait_.note_answer();
     // What is too large stays so.
     if (result || result.error().code == Code::kExhausted ||
         !wait_.wait(result.error(), begin, attempt))
@@ -62,12 +63,12 @@ Result<SampleRange> SampleReader::find_once(uint64_t sample_id) {
 }
 
 Result<SampleRange> SampleReader::find(uint64_t sample_id) {
-  return patiently([&] { return find_once(sample_id); });
+  return patiently(Asks::kIfUnknown, [&] { return find_once(sample_id); });
 }
 
 Status SampleReader::read_range(const SampleRange& of_shard, uint64_t begin,
                                 std::span<std::byte> out) {
-  return patiently([&] { return of_shard.place.shard->read_range(begin, out); });
+  return patiently(Asks::kStore, [&] { return of_shard.place.shard->read_range(begin, out); });
 }
 
 Status SampleReader::take(const SampleRange& range, std::span<const std::byte> bytes,
@@ -126,13 +127,14 @@ RawSample SampleReader::raw_sample(EncodedSample&& sample) {
 }
 
 Result<images::Size> SampleReader::read_picture_size(uint64_t sample_id) {
-  YARD_ASSIGN(const auto place, patiently([&] { return set_.place(sample_id); }));
+  YARD_ASSIGN(const auto place, patiently(Asks::kIfUnknown, [&] { return set_.place(sample_id); }));
   YARD_TRY(set_.check(place));
   if (const auto known = place.shard->index().picture_size(place.sample, *place.image))
     return *known;
   std::vector<std::byte> bytes;
   const uint64_t front_bytes = std::min(kHeaderBytes, place.image->size_bytes);
-  YARD_TRY(patiently([&] { return place.shard->read_front(*place.image, front_bytes, bytes); }));
+  YARD_TRY(patiently(Asks::kStore,
+                     [&] { return place.shard->read_front(*place.image, front_bytes, bytes); }));
   images::PictureSizeFinder finder;
   finder.take(std::span(bytes).first(front_bytes));
   const bool is_certain = finder.is_settled() || front_bytes == place.image->size_bytes;
@@ -145,7 +147,8 @@ Result<images::Size> SampleReader::read_picture_size(uint64_t sample_id) {
 Result<images::Size> SampleReader::read_picture_size_of_whole(const DataSet::Place& place,
                                                               std::vector<std::byte>& bytes) {
   const uint64_t size_bytes = place.image->size_bytes;
-  YARD_TRY(patiently([&] { return place.shard->read_front(*place.image, size_bytes, bytes); }));
+  YARD_TRY(patiently(Asks::kStore,
+                     [&] { return place.shard->read_front(*place.image, size_bytes, bytes); }));
   images::PictureReader reader;
   auto info = reader.open(std::span(bytes).first(size_bytes));
   if (!info) return std::move(info).error().while_(place.shard->where(place.sample));
@@ -153,15 +156,16 @@ Result<images::Size> SampleReader::read_picture_size_of_whole(const DataSet::Pla
 }
 
 Result<std::string> SampleReader::read_member(uint64_t sample_id, std::string_view extension) {
-  YARD_ASSIGN(const auto place, patiently([&] { return set_.place(sample_id); }));
+  YARD_ASSIGN(const auto place, patiently(Asks::kIfUnknown, [&] { return set_.place(sample_id); }));
   const shards::ShardReader& shard = *place.shard;
   const ShardIndex::Member* member = shard.index().find(place.sample, extension);
   if (member == nullptr)
     return Error{Code::kCorrupt,
                  fmt::format("{}: no member '{}'", shard.where(place.sample), extension)};
   std::vector<std::byte> buffer;
-  YARD_ASSIGN(const auto contents,
-              patiently([&] { return shard.read(place.sample, std::span(member, 1), buffer); }));
+  YARD_ASSIGN(const auto contents, patiently(Asks::kStore, [&] {
+                return shard.read(place.sample, std::span(member, 1), buffer);
+              }));
   return std::string(reinterpret_cast<const char*>(contents[0].data()), contents[0].size());
 }
 

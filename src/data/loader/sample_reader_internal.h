@@ -72,8 +72,9 @@ class SampleReader {
   Result<images::Size> read_picture_size_of_whole(const DataSet::Place& place,
                                                   std::vector<std::byte>& bytes);
   // Calls `read` until it ends well, or otherwise than for a store that is away.
+  enum class Asks { kStore, kIfUnknown };
   template <typename Read>
-  auto patiently(const Read& read) -> decltype(read());
+  auto patiently(Asks asks, const Read& read) -> decltype(read());
 
   DataSet& set_;
   const LoaderOptions& options_;

@@ -332,12 +332,12 @@ S3Client::Next S3Client::judge(const S3Request& request, Attempt& attempt) const
 bool S3Client::wait_before_retry(const S3Request& request, const Attempt& attempt, int retry) {
   const bool is_timeout = !attempt.result && attempt.result.error().code == Code::kDeadlineExceeded;
   if (!retry_budget_.take(is_timeout)) return false;
-  // One failure alone is soon made good; a silent server has kept the caller waiting already.
-  if (is_timeout || retry > 0) tell_of_retry(request, attempt);
   auto delay = retry_delay(options_.retry, retry, random_fraction());
   if (attempt.result) delay = std::max(delay, retry_after(*attempt.result).value_or(0ms));
   // Who has no time for that wait decides what else to do with it.
   if (!request.is_cleanup && delay >= RequestDeadline::current() - clock_.now()) return false;
+  // One failure alone is soon made good; a silent server has kept the caller waiting already.
+  if (is_timeout || retry > 0) tell_of_retry(request, attempt);
   return clock_.sleep_for(delay, request.is_cleanup ? StopToken() : options_.stop);
 }
 

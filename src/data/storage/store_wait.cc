@@ -24,10 +24,31 @@ StoreWait::StoreWait(std::chrono::milliseconds wait_max, Counter& retry_count, S
       clock_(clock),
       retry_count_(retry_count) {}
 
+// An old failure, behind which nobody asked for so long, says nothing of now.
+Clock::Monotonic StoreWait::end_locked(Clock::Monotonic since) {
+  const bool is_known =
+      failed_last_ != Clock::Monotonic() && clock_.now() - failed_last_ <= wait_max_;
+  return (is_known ? std::min(since, away_since_) : since) + wait_max_;
+}
+
+Clock::Monotonic StoreWait::end(Clock::Monotonic since) {
+  const std::lock_guard lock(mutex_);
+  return end_locked(since);
+}
+
 bool StoreWait::wait(const Error& error, Clock::Monotonic since, int attempt) {
-  const std::chrono::nanoseconds left = wait_max_ - (clock_.now() - since);
-  if (!may_pass(error.code) || left.count() <= 0) return false;
-  if (!is_away_.exchange(true))
+  if (!may_pass(error.code)) return false;
+  std::chrono::nanoseconds left{0};
+  {
+    const std::lock_guard lock(mutex_);
+    const Clock::Monotonic end = end_locked(since);
+    away_since_ = end - wait_max_;
+    failed_last_ = clock_.now();
+    left = end - failed_last_;
+  }
+  const bool was_away = is_away_.exchange(true);
+  if (left.count() <= 0) return false;
+  if (!was_away)
     log_warning("the store cannot be reached; readers wait, for {} s at most: {}",
                 std::chrono::duration_cast<std::chrono::seconds>(wait_max_).count(), error.message);
   retry_count_.add(1);
@@ -36,7 +57,12 @@ bool StoreWait::wait(const Error& error, Clock::Monotonic since, int attempt) {
 }
 
 void StoreWait::note_answer() {
-  if (is_away_ && is_away_.exchange(false)) log_info("the store can be reached again");
+  if (!is_away_ || !is_away_.exchange(false)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    failed_last_ = {};
+  }
+  log_info("the store can be reached again");
 }
 
 }  // namespace yard::storage

@@ -27,6 +27,29 @@ TEST(StoreWaitTest, AsksAgainMoreAndMoreSlowlyUntilItsTimeIsUp) {
   EXPECT_EQ(retries.value(), attempt);
 }
 
+TEST(StoreWaitTest, WhoAsksLaterHasWhatIsLeftOfTheSameTime) {
+  FakeClock clock;
+  Counter retries;
+  StoreWait wait(10s, retries, {}, clock);
+  const Error away{Code::kUnavailable, "away"};
+  const auto first = clock.now();
+  EXPECT_TRUE(wait.wait(away, first, 0));
+  clock.advance(5s);
+  const auto second = clock.now();
+  EXPECT_EQ(wait.end(second), first + 10s);
+  while (wait.wait(away, second, 9)) {
+  }
+  EXPECT_EQ(clock.now(), first + 10s);
+  EXPECT_FALSE(wait.wait(away, clock.now(), 0));
+  // An answer begins it anew, and so does a time in which nobody asked.
+  wait.note_answer();
+  EXPECT_EQ(wait.end(clock.now()), clock.now() + 10s);
+  EXPECT_TRUE(wait.wait(away, clock.now(), 0));
+  clock.advance(11s);
+  EXPECT_EQ(wait.end(clock.now()), clock.now() + 10s);
+  EXPECT_TRUE(wait.wait(away, clock.now(), 0));
+}
+
 TEST(StoreWaitTest, WhatDoesNotPassIsNotWaitedFor) {
   FakeClock clock;
   Counter retries;
