@@ -35,6 +35,7 @@ void add_mount_commands(CLI::App& app, Context& context);         // yard mount|
 void add_shards_commands(CLI::App& app, Context& context);        // yard shards ...
 void add_prep_commands(CLI::App& app, Context& context);          // yard prep ...
 void add_job_commands(CLI::App& app, Context& context);          // yard run|jobs|logs|describe|stop
+void add_launch_command(CLI::App& app, Context& context);        // yard launch, in training jobs
 void add_s3_commands(CLI::App& app, Context& context);           // yard s3 serve|env|uploads
 void add_s3_uploads_command(CLI::App& group, Context& context);  // of `yard s3`
 void add_collective_commands(CLI::App& app, Context& context);   // yard topo|check|flight

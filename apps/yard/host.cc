@@ -16,6 +16,7 @@ Status supervise(const std::string& dir, const Context& context) {
   options.dir = dir;
   options.env = context.env;
   options.stop = context.stop;
+  options.programs_dir = context.bin_dir;
   options.on_ready = [] { engine::report_ready(); };
   auto ended = host::supervise_host(options);
   if (!ended) return std::move(ended).error();

@@ -13,7 +13,7 @@
 namespace yard::app {
 
 struct RunArguments {
-  std::string source;                  // FILE.py or RECIPE.yaml
+  std::string source;                  // FILE.py, RECIPE.yaml or PIPELINE.yaml
   std::vector<std::string> arguments;  // of the script, or key=value
   std::string name;
   std::string output;
@@ -26,6 +26,7 @@ struct RunArguments {
   std::optional<double> price_per_host_hour;
   bool detach = false;
   // Chaos, for the demo and the tests.
+  std::string kill_step;  // of a pipeline
   std::optional<int64_t> kill_rank;
   std::optional<int64_t> after_step;
 };

@@ -19,6 +19,7 @@
 #include "host/supervisor.h"
 #include "job_follow.h"
 #include "job_source.h"
+#include "pipeline.h"
 
 namespace yard::app {
 namespace {
@@ -56,16 +57,21 @@ Status run(const RunArguments& arguments, const Context& context) {
       return Error{Code::kInvalidArgument, "--resume NAME takes no file: the job has its own"};
     return run_again(arguments, context);
   }
+  if (names_pipeline(arguments)) return run_pipeline_file(arguments, context);
+  if (!arguments.kill_step.empty())
+    return Error{Code::kInvalidArgument, "--kill-step: only a pipeline has steps of that kind"};
   if (!arguments.source.empty()) return run_new(arguments, context);
-  return Error{Code::kInvalidArgument, "run: which FILE.py or RECIPE.yaml?"};
+  return Error{Code::kInvalidArgument, "run: which FILE.py, RECIPE.yaml or PIPELINE.yaml?"};
 }
 
 void add_run(CLI::App& app, Context& context) {
-  auto* sub = app.add_subcommand("run", "run a script or a recipe as a job, and follow it");
+  auto* sub = app.add_subcommand("run", "run a script, a recipe or a pipeline as jobs, and follow");
   auto arguments = std::make_shared<RunArguments>();
-  sub->add_option("source", arguments->source, "FILE.py or RECIPE.yaml");
+  sub->add_option("source", arguments->source,
+                  "FILE.py or RECIPE.yaml: a job of this command's own; PIPELINE.yaml: jobs of "
+                  "`yard serve`");
   sub->add_option("arguments", arguments->arguments,
-                  "key=value for a recipe; arguments of a script, behind --");
+                  "key=value for a recipe or pipeline; arguments of a script, behind --");
   sub->add_option("--ranks", arguments->ranks, "processes (default 1, or the recipe's run.ranks)");
   sub->add_option("--name", arguments->name, "of the job (default: made from the file's)");
   sub->add_option("--retries", arguments->retries, "restarts after a death (default 10)");
@@ -78,6 +84,7 @@ void add_run(CLI::App& app, Context& context) {
   sub->add_option("--resume", arguments->resume, "job that failed or was stopped");
   sub->add_flag("--detach", arguments->detach, "do not follow it");
   sub->add_option("--kill-rank", arguments->kill_rank, "")->group("");
+  sub->add_option("--kill-step", arguments->kill_step, "")->group("");
   sub->add_option("--after-step,--kill-rank-after-step", arguments->after_step, "")->group("");
   sub->callback([arguments, &context] {
     context.action = [arguments, &context] { return run(*arguments, context); };

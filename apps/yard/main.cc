@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   yard::app::add_job_commands(app, context);
   yard::app::add_fleet_commands(app, context);
   yard::app::add_ssh_command(app, context);
+  yard::app::add_launch_command(app, context);
   yard::app::add_s3_commands(app, context);
   yard::app::add_collective_commands(app, context);
   yard::app::add_checkpoint_commands(app, context);

@@ -1,8 +1,10 @@
 // yard prep run|scan|redrive|remove|status|describe: raw pictures into shards.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 
 #include "base/file.h"
 #include "base/units.h"
@@ -21,8 +23,10 @@ struct PipelineOptions {
   std::string url;
   std::string contributor;
   std::vector<std::string> steps;
+  std::string state_dir;  // instead of the spec's
   int64_t workers = -1;
   bool follow = false;
+  bool progress_lines = false;
 };
 
 // A spec and all that it names, opened.
@@ -35,6 +39,7 @@ Result<prep::PrepSpec> read_spec(const PipelineOptions& options) {
   YARD_ASSIGN(const std::string yaml, read_file(options.spec_path));
   YARD_ASSIGN(prep::PrepSpec spec, prep::parse_prep_spec(yaml, options.spec_path));
   if (options.workers >= 0) spec.workers = options.workers;
+  if (!options.state_dir.empty()) spec.state = options.state_dir;
   for (const std::string& text : options.steps) {
     prep::StepSpec step;
     YARD_ASSIGN(step.command, prep::split_command(text));
@@ -97,16 +102,39 @@ Json to_json(const queue::QueueCounts& counts) {
       {"visible", counts.visible}, {"in_flight", counts.in_flight}, {"delayed", counts.delayed}};
 }
 
+// For who reads a job's log: a line a second at most.
+class ProgressLines {
+ public:
+  explicit ProgressLines(bool wanted) : wanted_(wanted), mutex_(std::make_shared<std::mutex>()) {}
+  void tell(const std::string& text) {
+    const auto now = std::chrono::steady_clock::now();
+    const std::lock_guard lock(*mutex_);
+    if (!wanted_ || now - told_at_ < std::chrono::seconds(1)) return;
+    told_at_ = now;
+    fmt::print("progress: {}\n", text);
+    std::fflush(stdout);
+  }
+
+ private:
+  bool wanted_;
+  std::shared_ptr<std::mutex> mutex_;  // the run tells on any of its threads
+  std::chrono::steady_clock::time_point told_at_{};
+};
+
 Status run_run(const PipelineOptions& options, const Context& context) {
   storage::Opener opener = opener_of(options, context);
   YARD_ASSIGN(const Opened opened, open_all(opener, options, context));
-  const bool is_shown = context.stdout_is_terminal && !options.store.json;
+  const bool is_shown =
+      context.stdout_is_terminal && !options.store.json && !options.progress_lines;
   prep::PrepRunOptions run;
   run.follow = options.follow;
-  run.progress = [is_shown](const prep::PrepProgress& at) {
-    if (!is_shown) return;
-    fmt::print(stderr, "\r\x1b[Kpreparing: {} packed, {} dropped, {} rejected, {} shards, {} wait",
-               at.packed, at.dropped, at.rejected, at.shards, at.waiting);
+  run.progress = [is_shown, lines = ProgressLines(options.progress_lines)](
+                     const prep::PrepProgress& at) mutable {
+    const std::string text =
+        fmt::format("{} taken, {} packed, {} dropped, {} rejected, {} shards, {} wait", at.taken,
+                    at.packed, at.dropped, at.rejected, at.shards, at.waiting);
+    if (is_shown) fmt::print(stderr, "\r\x1b[Kpreparing: {}", text);
+    lines.tell(text);
   };
   const auto report = prep::run_prep(opened.spec, opened.places, run, context.stop);
   if (is_shown) fmt::print(stderr, "\n");
@@ -252,6 +280,8 @@ void add_prep_pipeline_commands(CLI::App& prep, Context& context) {
   command->add_flag("--follow", run->follow, "go on with what arrives, until it is stopped");
   command->add_option("--workers", run->workers, "threads; 0: one a core")
       ->check(CLI::Range(0, 1024));
+  command->add_option("--state", run->state_dir, "folder of queue and ledger, not the spec's");
+  command->add_flag("--progress-lines", run->progress_lines, "a line a second: for a job's log");
   command->add_option("--step", run->steps, "a program that sees each picture (JSON lines)");
   auto scan = options();
   command = add_command(prep, context, "scan", "put the source's pictures into the queue",

@@ -144,6 +144,11 @@ Status HostSandbox::forward_endpoints() {
   return Ok{};
 }
 
+void HostSandbox::add_programs(const std::string& dir) {
+  binds_.push_back({dir, dir, false, true});
+  runtime_.env["PATH"] += ":" + dir;
+}
+
 ScriptMachine HostSandbox::machine() const {
   const jobs::HostPlan& plan = *options_.plan;
   ScriptMachine machine;

@@ -49,6 +49,8 @@ class HostSandbox {
   ScriptMachine machine() const;
   const std::map<std::string, std::string>& runtime_environment() const { return runtime_.env; }
   void add_bind(sandbox::Bind bind) { binds_.push_back(std::move(bind)); }
+  // Programs of this machine that the job may call by their names.
+  void add_programs(const std::string& dir);
   // A process group of its own; ends with the thread that calls this.
   Result<Subprocess> start(const Launch& launch) const;
 

@@ -304,6 +304,7 @@ Status HostSupervisor::set_up_sandbox() {
     if (const auto found = options_.env.find(name); found != options_.env.end())
       sandbox.endpoints.push_back(found->second);
   YARD_ASSIGN(sandbox_, HostSandbox::open(sandbox));
+  if (!options_.programs_dir.empty()) sandbox_->add_programs(options_.programs_dir);
   if (!sandbox_->network_note().empty()) log_->note("[yard] " + sandbox_->network_note());
   report_->change(
       [&](jobs::HostStatus& status) { status.has_own_network = sandbox_->has_own_network(); });

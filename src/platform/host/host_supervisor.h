@@ -20,6 +20,7 @@ struct HostSupervisorOptions {
   std::string dir;                         // with plan.json; see HostFolder
   std::map<std::string, std::string> env;  // of this process: credentials, endpoint, proxies
   StopToken stop;                          // as the word "stop"
+  std::string programs_dir;                // of ours, which jobs find last in PATH; empty: none
   std::function<void()> on_ready;          // the FIFO listens and status.json is there
   std::chrono::milliseconds status_period{1'000};
   std::chrono::milliseconds checkpoint_period{2'000};

@@ -301,20 +301,31 @@ std::string footer(const RunHistory& history) {
 
 }  // namespace
 
-std::string render_page(const JobFacts& facts, const RunHistory& history,
-                        const std::vector<SamplePictures>& samples) {
-  const std::string title = escape_html(facts.name.empty() ? "Training run" : facts.name);
+std::string render_document(std::string_view title, std::string_view body) {
   std::string out =
-      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + title +
+      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>" +
+      escape_html(title) +
       "</title><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><style>";
   out += kPageStyle;
-  out += "</style></head><body><main>" + header(facts, history);
+  out += "</style></head><body><main>";
+  out += body;
+  return out + "</main></body></html>\n";
+}
+
+std::string render_sections(const JobFacts& facts, const RunHistory& history,
+                            const std::vector<SamplePictures>& samples) {
+  std::string out;
   for (const Stage& stage : history.stages) out += stage_section(history, stage, samples);
   out += "<section><h2>Speed and waiting</h2><div class=\"charts\">" +
          render_svg(speed_chart(history)) + render_svg(wait_chart(history)) + "</div></section>";
-  out += ledger_section(facts) + events_section(facts, history) + recipe_section(facts) +
-         footer(history);
-  return out + "</main></body></html>\n";
+  return out + ledger_section(facts) + events_section(facts, history) + recipe_section(facts);
+}
+
+std::string render_page(const JobFacts& facts, const RunHistory& history,
+                        const std::vector<SamplePictures>& samples) {
+  return render_document(
+      facts.name.empty() ? "Training run" : facts.name,
+      header(facts, history) + render_sections(facts, history, samples) + footer(history));
 }
 
 }  // namespace yard::report

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "report/run_history.h"
@@ -42,6 +43,11 @@ struct SamplePictures {
   std::string missing;  // why there is no picture; empty when there is
 };
 
+// A page around `body`, which is HTML.
+std::string render_document(std::string_view title, std::string_view body);
+// A job's sections: stages with their pictures and losses, speed, ledger, events, recipe.
+std::string render_sections(const JobFacts& facts, const RunHistory& history,
+                            const std::vector<SamplePictures>& samples);
 std::string render_page(const JobFacts& facts, const RunHistory& history,
                         const std::vector<SamplePictures>& samples);
 

@@ -15,4 +15,10 @@ Result<std::string> make_report(const std::string& job_dir);
 // make_report() into `path`, replaced atomically.
 Status write_report(const std::string& job_dir, const std::string& path);
 
+// Likewise about a pipeline, out of its folder with pipeline.json (docs/formats/pipeline.md), and
+// of the records of its steps what is there.
+Result<std::string> make_pipeline_report(const std::string& pipeline_dir);
+// Of a pipeline where `dir` is one's folder, else of a job.
+Status write_any_report(const std::string& dir, const std::string& path);
+
 }  // namespace yard::report
