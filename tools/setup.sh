@@ -3,6 +3,8 @@
 #
 #   tools/setup.sh          what building and the demo need
 #   tools/setup.sh test     also the Python packages that tests and benches run beside ours
+#   tools/setup.sh clients  the SageMaker SDKs of versions 2 and 3, each in an environment of its own,
+#                           for tests/clients/test_sagemaker_sdk*.py
 #
 # TORCH_PYTHON=/path/python   use the torch installed there instead of installing one
 # YARD_ANY_SYSTEM=1           go on on a system that nobody has tried
@@ -163,12 +165,33 @@ install_python_packages() {
     pip_install "Python packages of the tests" -c requirements.txt -r requirements-test.txt
 }
 
+# install_client VERSION PACKAGE: neither goes with the other, nor with the boto3 of the other tests.
+install_client() {
+  local folder=.venv-sagemaker$1 package=$2
+  [ ! -e "$folder/.yard-$package" ] || return 0
+  run_logged "environment of the SageMaker SDK $1" python3 -m venv --clear "$folder"
+  run_logged "SageMaker SDK $1 ($package)" \
+    "$folder/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$package"
+  touch "$folder/.yard-$package"
+}
+
+install_clients() {
+  install_client 2 sagemaker==2.257.7
+  install_client 3 sagemaker-train==1.27.0
+}
+
 main() {
   local with_tests=no
   case "${1:-}" in
     "") ;;
     test) with_tests=yes ;;
-    *) die "usage: tools/setup.sh [test]" ;;
+    clients)
+      mkdir -p "$log_folder"
+      install_clients
+      say "ready"
+      return
+      ;;
+    *) die "usage: tools/setup.sh [test|clients]" ;;
   esac
   check_system
   mkdir -p "$log_folder"

@@ -24,18 +24,21 @@ BUCKET = f"sagemaker-us-east-1-{ACCOUNT}"
 class Platform:
     """One running `yard serve`; `kill()` as a crash does it, `start()` again afterwards."""
 
-    def __init__(self, home, *options):
+    def __init__(self, home, *options, env=None):
+        self.env = env or {}
         self.home = pathlib.Path(home)
         self.options = options
         self.listen = "127.0.0.1:0"
         self.process = None
+        self.keys = {}  # of users whose clients were made
         self.start()
 
     def start(self):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         self.process = subprocess.Popen(
             [BIN / "yard", "serve", "--listen", self.listen, *self.options],
-            stdout=subprocess.PIPE, text=True, env={**kept, "YARD_HOME": str(self.home)})
+            stdout=subprocess.PIPE, text=True,
+            env={**kept, **self.env, "YARD_HOME": str(self.home)})
         timer = threading.Timer(WAIT_SECONDS, self.process.kill)
         timer.start()
         line = self.process.stdout.readline()
@@ -56,7 +59,7 @@ class Platform:
         return dict(line[1].split("=", 1) for line in words if line[0] == "export")
 
     def client(self, service, user="admin", **config):
-        exports = self.exports("--user", user)
+        exports = self.keys.get(user) or self.keys.setdefault(user, self.exports("--user", user))
         config.setdefault("retries", {"total_max_attempts": 1})
         verify = config.pop("verify", None)
         keys = {"aws_access_key_id": exports["AWS_ACCESS_KEY_ID"],
@@ -87,8 +90,8 @@ class Platform:
 
 
 @contextlib.contextmanager
-def platform_at(home, *options):
-    running = Platform(home, *options)
+def platform_at(home, *options, env=None):
+    running = Platform(home, *options, env=env)
     try:
         yield running
     finally:

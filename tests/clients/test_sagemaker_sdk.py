@@ -1,8 +1,5 @@
 """Unchanged code of the SageMaker Python SDK, versions 2 and 3, each in an environment of its own,
-since neither goes with the other nor with the boto3 of the other tests:
-
-    python -m venv .venv-sagemaker2 && .venv-sagemaker2/bin/pip install sagemaker==2.257.7
-    python -m venv .venv-sagemaker3 && .venv-sagemaker3/bin/pip install sagemaker-train==1.27.0
+since neither goes with the other nor with the boto3 of the other tests: `tools/setup.sh clients` makes them.
 """
 
 import os
@@ -74,7 +71,7 @@ def platform(tmp_path_factory):
 
 def run_sdk(platform, version, code, folder):
     python = python_of(version)
-    (folder / "source").mkdir()
+    (folder / "source").mkdir(exist_ok=True)
     (folder / "source/train.py").write_text(TRAIN)
     (folder / "data.txt").write_text("data")
     (folder / "code.py").write_text(f"ROLE = {ROLE!r}\nIMAGE = {IMAGE!r}\n" + textwrap.dedent(code))
