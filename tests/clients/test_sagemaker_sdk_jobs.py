@@ -89,6 +89,14 @@ def end_of(estimator):
             return job
         time.sleep(0.2)
 
+def warm_of(estimator, wanted):
+    end = time.monotonic() + 60
+    while True:
+        warm = estimator.latest_training_job.describe()["WarmPoolStatus"]
+        if warm["Status"] == wanted or time.monotonic() > end:
+            return warm
+        time.sleep(0.2)
+
 def lines_of(job):
     logs = session.boto_session.client("logs")
     group = "/aws/sagemaker/TrainingJobs"
@@ -159,14 +167,14 @@ print("STOPPED", end_of(estimator)["TrainingJobStatus"], end_of(estimator)["Seco
 first = PyTorch(entry_point="resumes.py", source_dir="source", instance_count=1, keep_alive_period_in_seconds=600, **quiet)
 first.fit(wait=False)
 end_of(first)
-print("WARM", first.latest_training_job.describe()["WarmPoolStatus"]["Status"])
+print("WARM", warm_of(first, "Available")["Status"])
 second = PyTorch(entry_point="resumes.py", source_dir="source", instance_count=1, keep_alive_period_in_seconds=600, **quiet)
 second.fit(wait=False)
 end_of(second)
-print("WARM", first.latest_training_job.describe()["WarmPoolStatus"])
+print("WARM", warm_of(first, "Reused"))
 session.sagemaker_client.update_training_job(TrainingJobName=second.latest_training_job.name,
                                              ResourceConfig={"KeepAlivePeriodInSeconds": 0})
-print("WARM", second.latest_training_job.describe()["WarmPoolStatus"]["Status"])
+print("WARM", warm_of(second, "Terminated")["Status"])
 """
 
 SDK3 = """
