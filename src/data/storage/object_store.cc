@@ -95,6 +95,17 @@ Result<ObjectInfo> put_text(ObjectStore& store, std::string_view key, std::strin
   return store.put(key, std::as_bytes(std::span(content)), options);
 }
 
+Status Upload::write_from(uint64_t size_bytes, const PieceReader& read) {
+  constexpr uint64_t kPieceBytes = 256 << 10;
+  std::vector<std::byte> buffer(std::min(size_bytes, kPieceBytes));
+  for (; size_bytes > 0; size_bytes -= std::min<uint64_t>(size_bytes, buffer.size())) {
+    const auto piece = std::span(buffer).first(std::min<uint64_t>(size_bytes, buffer.size()));
+    YARD_TRY(read(piece));
+    YARD_TRY(write(piece));
+  }
+  return Ok{};
+}
+
 Result<ObjectInfo> copy_between(ObjectStore& source, std::string_view key, ObjectStore& target,
                                 std::string_view target_key, const PutOptions& options,
                                 size_t buffer_bytes) {
@@ -103,12 +114,13 @@ Result<ObjectInfo> copy_between(ObjectStore& source, std::string_view key, Objec
   YARD_ASSIGN(const ObjectInfo info, source.head(key));
   PutOptions upload_options = options;
   upload_options.size_bytes_hint = info.size_bytes;
-  std::vector<std::byte> buffer(std::min<uint64_t>(info.size_bytes, buffer_bytes));
   if (info.size_bytes <= buffer_bytes) {
+    std::vector<std::byte> buffer(info.size_bytes);
     YARD_TRY(source.get_object(info, buffer));
     return target.put(target_key, buffer, options);
   }
   YARD_ASSIGN(const auto upload, target.upload(target_key, upload_options));
+  std::vector<std::byte> buffer(buffer_bytes);
   for (uint64_t at = 0; at < info.size_bytes; at += buffer.size()) {
     buffer.resize(std::min<uint64_t>(buffer.size(), info.size_bytes - at));
     YARD_TRY(source.get_range(key, info.etag, at, buffer));

@@ -57,12 +57,18 @@ struct StoreSpeed {
   bool is_remote = false;                // many requests at once pay off
 };
 
+// Fills all of `into` with the bytes that follow those it gave before.
+using PieceReader = std::function<Status(std::span<std::byte> into)>;
+
 // An object being written piece by piece; invisible until commit(). Not thread-safe. Destroying an
 // uncommitted upload discards it.
 class Upload {
  public:
   virtual ~Upload() = default;
   virtual Status write(std::span<const std::byte> bytes) = 0;  // kExhausted: store full
+  // write() of the next `size_bytes`, which `read` puts straight into the memory of an upload that
+  // has its own, in pieces that the CPU's cache holds. Its errors are passed on.
+  virtual Status write_from(uint64_t size_bytes, const PieceReader& read);
   // Makes the object visible, whole and durable, at once. Call at most once, last.
   virtual Result<ObjectInfo> commit() = 0;
 };

@@ -205,6 +205,30 @@ TYPED_TEST(ObjectStoreTest, AnUploadIsInvisibleUntilCommitted) {
   EXPECT_EQ(this->get("d/k"), "new new ");
 }
 
+TYPED_TEST(ObjectStoreTest, AnUploadThatReadsForItselfHasTheBytesInOrderAndPassesErrorsOn) {
+  std::string content(700'000, '\0');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = char((i * 2654435761U) >> 13);
+  auto upload = this->store().upload("k");
+  ASSERT_TRUE(upload);
+  auto left = std::as_bytes(std::span(content));
+  const PieceReader read = [&left](std::span<std::byte> into) -> Status {
+    std::ranges::copy(left.first(into.size()), into.begin());
+    left = left.subspan(into.size());
+    return Ok{};
+  };
+  ASSERT_TRUE((*upload)->write_from(300'001, read));
+  ASSERT_TRUE((*upload)->write(left.first(99)));
+  left = left.subspan(99);
+  ASSERT_TRUE((*upload)->write_from(left.size(), read));
+  ASSERT_TRUE((*upload)->commit());
+  EXPECT_TRUE(this->get("k") == content);
+
+  auto broken = this->store().upload("broken");
+  ASSERT_TRUE(broken);
+  const auto fail = [](std::span<std::byte>) -> Status { return Error{Code::kCorrupt, "changed"}; };
+  EXPECT_EQ((*broken)->write_from(10, fail).error().code, Code::kCorrupt);
+}
+
 TYPED_TEST(ObjectStoreTest, ADiscardedUploadLeavesNothing) {
   {
     auto upload = this->store().upload("d/k");

@@ -12,6 +12,7 @@ namespace yard::storage {
 namespace {
 
 constexpr int kPartsPerDoubling = 1000;
+constexpr uint64_t kPieceBytes = 256 << 10;
 
 // "ChecksumCRC32C", as the elements of S3's XML are named.
 std::string checksum_element(ChecksumAlgorithm algorithm) {
@@ -61,9 +62,10 @@ Status S3Multipart::create() {
   return Ok{};
 }
 
-Result<s3_xml::UploadedPart> S3Multipart::put_part(int number, std::span<const std::byte> bytes) {
+Result<s3_xml::UploadedPart> S3Multipart::put_part(int number, std::span<const std::byte> bytes,
+                                                   std::string checksum_base64) {
   const ChecksumAlgorithm algorithm = client_.options().upload_checksum;
-  s3_xml::UploadedPart part{.number = number, .checksum_base64 = checksum_base64(algorithm, bytes)};
+  s3_xml::UploadedPart part{.number = number, .checksum_base64 = std::move(checksum_base64)};
   S3Request put = request("PUT");
   put.query = {{"partNumber", std::to_string(number)}, {"uploadId", upload_id_}};
   put.headers.add(checksum_header(algorithm), part.checksum_base64);
@@ -197,22 +199,32 @@ Status S3Upload::take_buffer() {
     return *error_;
   }
   if (!is_of_budget) own_buffer_in_use_ = true;
-  filling_ = {client_.upload_buffers().take(capacity), 0, is_of_budget};
+  filling_ = {client_.upload_buffers().take(capacity), 0, is_of_budget,
+              Checksum(client_.options().upload_checksum)};
   return Ok{};
 }
 
 Status S3Upload::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
+  return write_from(bytes.size(), [&bytes](std::span<std::byte> into) -> Status {
+    std::memcpy(into.data(), bytes.data(), into.size());
+    bytes = bytes.subspan(into.size());
+    return Ok{};
+  });
+}
+
+Status S3Upload::write_from(uint64_t size_bytes, const PieceReader& read) {
+  while (size_bytes > 0) {
     // Sent when more follows, so that what fits into one part is put in one request.
     if (filling_.memory && filling_.size_bytes == filling_.memory.span().size())
       YARD_TRY(send_part());
     if (!filling_.memory) YARD_TRY(take_buffer());
     const auto space = filling_.memory.span().subspan(filling_.size_bytes);
-    const size_t count = std::min(bytes.size(), space.size());
-    std::memcpy(space.data(), bytes.data(), count);
-    filling_.size_bytes += count;
-    size_bytes_ += count;
-    bytes = bytes.subspan(count);
+    const auto piece = space.first(std::min({size_bytes, uint64_t{space.size()}, kPieceBytes}));
+    YARD_TRY(read(piece));
+    filling_.checksum->update(piece);  // while the CPU's cache holds it
+    filling_.size_bytes += piece.size();
+    size_bytes_ += piece.size();
+    size_bytes -= piece.size();
   }
   return Ok{};
 }
@@ -245,7 +257,8 @@ void S3Upload::run_part(int number, Buffer buffer) {
   std::optional<Error> error;
   s3_xml::UploadedPart part;
   if (is_wanted) {
-    auto sent = multipart_.put_part(number, buffer.memory.span().first(buffer.size_bytes));
+    auto sent = multipart_.put_part(number, buffer.memory.span().first(buffer.size_bytes),
+                                    buffer.checksum->base64());
     if (sent)
       part = *std::move(sent);
     else

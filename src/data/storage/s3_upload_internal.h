@@ -30,7 +30,9 @@ class S3Multipart {
 
   Status create();
   bool is_open() const { return !upload_id_.empty(); }
-  Result<s3_xml::UploadedPart> put_part(int number, std::span<const std::byte> bytes);
+  // checksum_base64: of `bytes`, by S3Options::upload_checksum.
+  Result<s3_xml::UploadedPart> put_part(int number, std::span<const std::byte> bytes,
+                                        std::string checksum_base64);
   // Bytes of another object: "/bucket/key" encoded, with its etag.
   Result<s3_xml::UploadedPart> copy_part(int number, std::string_view source, std::string_view etag,
                                          uint64_t offset, uint64_t size_bytes);
@@ -59,13 +61,15 @@ class S3Upload final : public Upload {
   ~S3Upload() override;
 
   Status write(std::span<const std::byte> bytes) override;
+  Status write_from(uint64_t size_bytes, const PieceReader& read) override;
   Result<ObjectInfo> commit() override;
 
  private:
   struct Buffer {
     BufferPool::Buffer memory;
-    uint64_t size_bytes = 0;    // filled
-    bool is_of_budget = false;  // taken from the memory shared by all uploads
+    uint64_t size_bytes = 0;           // filled
+    bool is_of_budget = false;         // taken from the memory shared by all uploads
+    std::optional<Checksum> checksum;  // of what is filled
   };
   Status take_buffer();
   void drop(Buffer& buffer);

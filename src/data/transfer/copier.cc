@@ -17,7 +17,7 @@ using storage::ObjectInfo;
 using storage::ObjectStore;
 
 constexpr uint64_t kLargeBytes = 8 << 20;    // from here on, in parts
-constexpr uint64_t kSendBytes = 8 << 20;     // read at once of a large object
+constexpr uint64_t kSendBytes = 8 << 20;     // between two looks at the stop
 constexpr uint64_t kPieceBytes = 512 << 10;  // in memory at once of a part on its way into a file
 
 // Errors that a later run may go on behind.
@@ -288,7 +288,7 @@ void Copier::send(const std::shared_ptr<Copy>& copy) {
   const bool is_small = copy->info.size_bytes <= kLargeBytes;
   const uint64_t memory_bytes = is_in_service ? 0
                                 : is_small    ? copy->info.size_bytes
-                                              : 2 * kSendBytes;  // ours, and the upload's own
+                                              : 2 * kSendBytes;  // read ahead, and the upload's own
   const auto task = [this, copy, is_in_service, is_small]() -> Result<uint64_t> {
     const Status status = is_in_service ? copy_in_service(*copy)
                           : is_small    ? send_small(*copy)
@@ -322,26 +322,42 @@ Status Copier::send_large(const Copy& copy) {
   YARD_ASSIGN(const auto upload,
               copy.target->upload(copy.target_key, {.if_absent = options_.if_absent,
                                                     .size_bytes_hint = copy.info.size_bytes}));
+  YARD_TRY(copy.source->speed().is_remote ? send_remote(copy, *upload) : send_local(copy, *upload));
+  YARD_TRY(upload->commit());
+  return Ok{};
+}
+
+// By several requests at once.
+Status Copier::send_remote(const Copy& copy, storage::Upload& upload) {
   const auto write = [&](std::span<const std::byte> bytes) -> Status {
-    if (options_.transfer.stop.stopped())
-      return Error{Code::kCancelled, copy.source_url() + ": stopped"};
-    YARD_TRY(upload->write(bytes));
+    YARD_TRY(check_not_stopped(copy));
+    YARD_TRY(upload.write(bytes));
     progress_.bytes_done += bytes.size();
     return Ok{};
   };
-  if (copy.source->speed().is_remote) {
-    YARD_TRY(storage::read_in_order(*copy.source, copy.info, write,
-                                    limited(options_.transfer, 8 * kSendBytes)));
-  } else {
-    const auto buffer = buffers_.take(kSendBytes);
-    for (uint64_t at = 0; at < copy.info.size_bytes; at += kSendBytes) {
-      const auto piece = buffer.span().first(std::min(kSendBytes, copy.info.size_bytes - at));
-      YARD_TRY(copy.source->get_range(copy.info.key, copy.info.etag, at, piece));
-      YARD_TRY(write(piece));
-    }
+  return storage::read_in_order(*copy.source, copy.info, write,
+                                limited(options_.transfer, 8 * kSendBytes));
+}
+
+Status Copier::send_local(const Copy& copy, storage::Upload& upload) {
+  uint64_t at = 0;
+  const storage::PieceReader read = [&](std::span<std::byte> into) -> Status {
+    YARD_TRY(copy.source->get_range(copy.info.key, copy.info.etag, at, into));
+    at += into.size();
+    return Ok{};
+  };
+  while (at < copy.info.size_bytes) {
+    YARD_TRY(check_not_stopped(copy));
+    const uint64_t size_bytes = std::min(kSendBytes, copy.info.size_bytes - at);
+    YARD_TRY(upload.write_from(size_bytes, read));
+    progress_.bytes_done += size_bytes;
   }
-  YARD_TRY(upload->commit());
   return Ok{};
+}
+
+Status Copier::check_not_stopped(const Copy& copy) const {
+  if (!options_.transfer.stop.stopped()) return Ok{};
+  return Error{Code::kCancelled, copy.source_url() + ": stopped"};
 }
 
 }  // namespace yard::transfer

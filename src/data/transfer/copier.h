@@ -86,6 +86,9 @@ class Copier {
   void send(const std::shared_ptr<Copy>& copy);
   Status send_small(const Copy& copy);
   Status send_large(const Copy& copy);
+  Status send_remote(const Copy& copy, storage::Upload& upload);
+  Status send_local(const Copy& copy, storage::Upload& upload);
+  Status check_not_stopped(const Copy& copy) const;
   Status copy_in_service(const Copy& copy);
   Status prepare_path(const std::string& path);
   Status make_folder_of(const std::string& path);

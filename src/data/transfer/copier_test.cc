@@ -147,6 +147,23 @@ TEST_F(CopierTest, AFileThatIsBrokenOffGoesOnWhereItWas) {
   EXPECT_EQ(file_count(), 1U);
 }
 
+TEST_F(CopierTest, AnObjectThatChangesOnItsWayIntoAStoreLeavesNothingThere) {
+  ASSERT_TRUE(put_text(*store_, "k", large_));
+  const auto replacing = std::make_shared<FaultyStore>(*store_, [&](const Call& call) -> Status {
+    if (call.method == Method::kGetRange && call.number == 6)
+      YARD_TRY(put_text(*store_, "k", std::string(large_.size(), 'x')));
+    return Ok{};
+  });
+  const auto target = std::make_shared<storage::MemoryStore>();
+  const auto info = store_->head("k");
+  ASSERT_TRUE(info);
+  const Status copied =
+      copy({{.source = replacing, .info = *info, .target = target, .target_key = "up"}});
+  ASSERT_FALSE(copied);
+  EXPECT_EQ(copied.error().code, Code::kCorrupt);
+  EXPECT_FALSE(target->head("up"));
+}
+
 TEST_F(CopierTest, AnObjectThatChangedMeanwhileIsNotMixedAndLeavesNothing) {
   ASSERT_TRUE(put_text(*store_, "k", large_));
   const auto replacing = std::make_shared<FaultyStore>(*store_, [&](const Call& call) -> Status {
