@@ -36,8 +36,8 @@ Result<PlatformAccess> platform_of_home(const Context& context) {
   if (!served) return std::move(served).error();
   const std::string_view name = served->store_url.empty() ? api::kFirstUser : api::kStoreUser;
   YARD_ASSIGN(const api::User user, find_user(home, std::string(name)));
-  return PlatformAccess{
-      {served->url, served->region, user.credentials, served->ca_bundle_path}, served->store_url};
+  return PlatformAccess{{served->url, served->region, user.credentials, served->ca_bundle_path},
+                        served->store_url};
 }
 
 }  // namespace
