@@ -48,6 +48,13 @@ def _check_torch() -> None:
         )
 
 
+def _let_ddp_allocate_its_buckets() -> None:
+    """DDP asks the backend for the memory of its buckets only where this says so, and then asks NCCL too, which is
+    not for us to decide."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
+
+
 def _restart_count() -> int:
     """How often torchrun has started the ranks again."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
@@ -125,6 +132,7 @@ def _backend_of(group: dist.ProcessGroup | None) -> Any:
 
 
 _check_torch()
+_let_ddp_allocate_its_buckets()
 dist.Backend.register_backend(BACKEND, _create_backend, extended_api=True, devices=["cpu"])
 atexit.register(_torch.close_backends)
 keep_the_named_backend()

@@ -46,8 +46,8 @@ class Work {
 };
 
 // Memory that every rank of this host can reach: operations on it are done in place, without the
-// copy in and out that ordinary memory needs. Move-only, unmapped at the end; must not outlive the
-// Group.
+// copy in and out that ordinary memory needs. Unmapped at its end; it may outlive the Group, whose
+// operations it then no longer serves.
 class SharedBuffer {
  public:
   virtual ~SharedBuffer() = default;

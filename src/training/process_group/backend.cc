@@ -1,5 +1,7 @@
 #include "process_group/backend.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -106,6 +108,15 @@ void YardBackend::abort() {
 
 void YardBackend::shutdown() {
   session_->close();
+}
+
+at::Tensor YardBackend::allocateTensor(long size, at::TensorOptions options) {
+  TORCH_CHECK_VALUE(size >= 0, "a tensor of ", size, " elements");
+  if (!options.device().is_cpu()) return at::empty({size}, options);
+  const std::shared_ptr<collective::SharedBuffer> buffer =
+      session_->allocate(static_cast<size_t>(size) * options.dtype().itemsize());
+  return at::from_blob(
+      buffer->bytes().data(), {size}, [buffer](void*) {}, options);
 }
 
 std::vector<collective::FlightRecord> YardBackend::flight() const {

@@ -67,6 +67,13 @@ class YardBackend final : public c10d::Backend {
   void abort() override;
   void shutdown() override;
 
+  // CPU tensors in memory that the ranks of a host share, so that operations on them move nothing
+  // in and out of it: DDP asks for its buckets. Such an allocation is an operation of the group:
+  // all ranks make it, of the same size. The tensor may outlive the group. Of other devices:
+  // ordinary memory.
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
+
   // The last operations of this rank, oldest first; none once the group was destroyed.
   std::vector<collective::FlightRecord> flight() const;
 

@@ -180,6 +180,27 @@ TEST(BackendTest, CoalescedOperationsAreOneWork) {
   });
 }
 
+TEST(BackendTest, AllocatedTensorsAreReducedAndOutliveTheGroup) {
+  with_ranks(3, [](YardBackend& backend, int rank) {
+    Tensor bucket = backend.allocateTensor(100'003, at::kDouble);
+    EXPECT_EQ(bucket.scalar_type(), at::kDouble);
+    bucket.copy_(at::arange(100'003, at::kDouble) * (rank + 1));
+    sum(backend, bucket);
+    const Tensor expected = at::arange(100'003, at::kDouble) * 6;
+    EXPECT_TRUE(bucket.equal(expected));
+    backend.shutdown();
+    EXPECT_TRUE(bucket.equal(expected));
+    bucket.zero_();
+    EXPECT_THROW(backend.allocateTensor(1, at::kFloat), c10::DistBackendError);
+  });
+}
+
+TEST(BackendTest, AllocationsOfDifferentSizesFailOnAllRanks) {
+  with_ranks(2, [](YardBackend& backend, int rank) {
+    EXPECT_THROW(backend.allocateTensor(100 + rank, at::kFloat), c10::DistBackendError);
+  });
+}
+
 TEST(BackendTest, AfterShutdownEverythingSaysThatTheGroupIsGone) {
   with_ranks(2, [](YardBackend& backend, int) {
     sum(backend, at::ones({1}));

@@ -43,6 +43,14 @@ c10::intrusive_ptr<c10d::Work> Session::issue(Call call, Parts parts, const Star
                                        std::move(operation));
 }
 
+std::shared_ptr<collective::SharedBuffer> Session::allocate(size_t size_bytes) {
+  std::lock_guard lock(issuing_);
+  auto buffer = group()->allocate(size_bytes);
+  if (!buffer)
+    raise("allocating shared memory: " + speaker_->names.explain(buffer.error().message));
+  return *std::move(buffer);
+}
+
 void Session::start_coalescing() {
   std::lock_guard lock(issuing_);
   if (is_coalescing_) raise("operations are already being coalesced");

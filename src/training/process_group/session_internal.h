@@ -36,6 +36,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // `start` begins the operation's works. The call's title names it in errors.
   c10::intrusive_ptr<c10d::Work> issue(Call call, Parts parts, const Start& start);
 
+  // Memory that the ranks of a host share. All ranks call it, with the same size.
+  std::shared_ptr<collective::SharedBuffer> allocate(size_t size_bytes);
+
   // What is issued in between becomes one work.
   void start_coalescing();
   c10::intrusive_ptr<c10d::Work> end_coalescing();

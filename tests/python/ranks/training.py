@@ -73,6 +73,24 @@ def check_ddp():
     close(ddp(YARD, gradient_as_bucket_view=True), theirs)
 
 
+def memory_of(tensor):
+    """The name of the mapping that it lies in."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            begin, end = (int(address, 16) for address in line.split()[0].split("-"))
+            if begin <= tensor.data_ptr() < end:
+                return line.split(maxsplit=5)[5].strip() if len(line.split()) > 5 else ""
+    return None
+
+
+def check_ddp_buckets_are_shared_memory():
+    model = DistributedDataParallel(new_model(), process_group=YARD, gradient_as_bucket_view=True)
+    for step in range(2):  # the buckets are made anew after the first step
+        model(batch(step, RANK)[0]).sum().backward()
+        assert all("memfd" in memory_of(p.grad) for p in model.parameters())
+    assert "memfd" not in memory_of(model.module[0].weight)
+
+
 def check_comm_hooks():
     close(ddp(YARD, default_hooks.allreduce_hook), ddp(GLOO))
     close(ddp(YARD, default_hooks.fp16_compress_hook), ddp(GLOO, default_hooks.fp16_compress_hook), 2e-2)
