@@ -406,7 +406,13 @@ TYPED_TEST(ObjectStoreTest, PageSizesOutsideTheLimitAreRefused) {
 }
 
 TYPED_TEST(ObjectStoreTest, ListAllGoesOverAllPages) {
-  for (int i = 0; i < 1005; ++i) this->put("p/" + std::to_string(10000 + i), "");
+  // By many writers at once, for each of these puts waits for the disk.
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < 15; ++writer)
+    writers.emplace_back([this, writer] {
+      for (int i = 0; i < 67; ++i) this->put("p/" + std::to_string(10000 + 67 * writer + i), "");
+    });
+  for (std::thread& writer : writers) writer.join();
   auto all = list_all(this->store(), "p/");
   ASSERT_TRUE(all);
   EXPECT_EQ(all->size(), 1005U);
