@@ -23,6 +23,7 @@
 #include "loop/trainer.h"
 #include "loop/weak_scaling.h"
 #include "models/model_folder.h"
+#include "subcommands.h"
 
 namespace {
 
@@ -39,6 +40,9 @@ struct Arguments {
   bool dry_run = false;
   double price_per_hour = 0;  // of a rank
   std::string simulate;       // a cluster; empty: none
+  std::string profile;        // "steps=5"; empty: none
+  yard::app::Action action;   // of a subcommand; null: training
+  yard::app::RankPlaceFacts place;
 };
 
 struct RankFacts {
@@ -93,8 +97,8 @@ Result<RankFacts> read_environment(const Environment& env) {
   return facts;
 }
 
-int thread_count(const RankFacts& facts, const yard::loop::Recipe& recipe) {
-  if (recipe.threads > 0) return static_cast<int>(recipe.threads);
+int thread_count(const RankFacts& facts, int64_t wanted) {
+  if (wanted > 0) return static_cast<int>(wanted);
   if (facts.omp_threads > 0) return facts.omp_threads;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, cores / facts.local_world_size);
@@ -157,25 +161,43 @@ Status print_cost(const Arguments& arguments, yard::loop::Recipe recipe,
   return yard::Ok{};
 }
 
+// "steps=5".
+Result<int64_t> profiled_steps(const std::string& text) {
+  constexpr int64_t kStepsMax = 1000;
+  int64_t value = 0;
+  const std::string_view name = "steps=";
+  const char* begin = text.data() + (text.starts_with(name) ? name.size() : 0);
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), value);
+  if (text.empty()) return 0;
+  if (error == std::errc{} && end == text.data() + text.size() && value >= 1 && value <= kStepsMax)
+    return value;
+  return Error{Code::kInvalidArgument, "--profile " + text + ": steps=N is meant, N from 1 to " +
+                                           std::to_string(kStepsMax)};
+}
+
 Status train(const Arguments& arguments, const RankFacts& facts,
              yard::loop::HeartbeatWriter& heartbeat, const yard::StopToken& stop) {
   YARD_ASSIGN(yard::loop::Recipe recipe,
               yard::loop::load_recipe(arguments.recipe, arguments.overrides));
   YARD_ASSIGN(const auto group, join(facts, stop));
+  YARD_ASSIGN(const int64_t profiled, profiled_steps(arguments.profile));
   const yard::loop::TrainerOptions options{.output_dir = output_dir(facts, recipe),
                                            .job_dir = facts.job_dir,
-                                           .thread_count = thread_count(facts, recipe),
-                                           .memory_bytes = memory_share_bytes(facts)};
+                                           .thread_count = thread_count(facts, recipe.threads),
+                                           .memory_bytes = memory_share_bytes(facts),
+                                           .profiled_steps = profiled};
   if (arguments.dry_run || !arguments.simulate.empty())
     return print_cost(arguments, std::move(recipe), options, *group);
   return yard::loop::train(std::move(recipe), options, *group, heartbeat, stop);
 }
 
-Status run(const Arguments& arguments, const yard::StopToken& stop) {
+Status run(Arguments& arguments, const yard::StopToken& stop) {
   if (!arguments.forward.empty())
     return yard::models::forward_file(arguments.forward[0], arguments.forward[1],
                                       arguments.forward[2]);
   YARD_ASSIGN(const RankFacts facts, read_environment(yard::environment()));
+  arguments.place = {facts.rank, facts.world_size, thread_count(facts, 0)};
+  if (arguments.action) return arguments.action(stop);
   if (facts.world_size > 1)
     YARD_TRY(yard::configure_log({.source = "rank " + std::to_string(facts.rank)}));
   yard::loop::HeartbeatWriter heartbeat;
@@ -211,13 +233,17 @@ int main(int argc, char** argv) {
   app.add_option("--simulate", arguments.simulate,
                  "predict steps on a cluster from what is measured here: "
                  "hosts=4:8:16,gpus=8,inside=300GB/s,between=50GB/s,speed=30,price=12.5");
+  app.add_option("--profile", arguments.profile,
+                 "steps=5: trace so many steps into output/profile, for ui.perfetto.dev");
+  yard::app::add_sample_command(app, arguments.place, arguments.action);
+  yard::app::add_latents_command(app, arguments.place, arguments.action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? 0 : yard::exit_code_of(Code::kInvalidArgument);
   }
-  if (arguments.recipe.empty() && arguments.forward.empty()) {
+  if (arguments.recipe.empty() && arguments.forward.empty() && !arguments.action) {
     std::fputs("yard-train: a recipe is needed; try --help\n", stderr);
     return yard::exit_code_of(Code::kInvalidArgument);
   }

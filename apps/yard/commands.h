@@ -34,6 +34,7 @@ void add_complete_url_command(CLI::App& app, Context& context);   // for its scr
 void add_mount_commands(CLI::App& app, Context& context);         // yard mount|unmount
 void add_shards_commands(CLI::App& app, Context& context);        // yard shards ...
 void add_prep_commands(CLI::App& app, Context& context);          // yard prep ...
+void add_sample_command(CLI::App& app, Context& context);         // yard sample
 void add_job_commands(CLI::App& app, Context& context);          // yard run|jobs|logs|describe|stop
 void add_launch_command(CLI::App& app, Context& context);        // yard launch, in training jobs
 void add_s3_commands(CLI::App& app, Context& context);           // yard s3 serve|env|uploads

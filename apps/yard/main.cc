@@ -70,6 +70,7 @@ int run(int argc, char** argv) {
   yard::app::add_serve_command(app, context);
   yard::app::add_env_command(app, context);
   yard::app::add_users_commands(app, context);
+  yard::app::add_sample_command(app, context);
   yard::app::add_job_commands(app, context);
   yard::app::add_fleet_commands(app, context);
   yard::app::add_ssh_command(app, context);

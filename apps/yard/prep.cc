@@ -190,6 +190,7 @@ void add_prep_commands(CLI::App& app, Context& context) {
   add_tokens(*prep, context);
   add_picture(*prep, context);
   add_prep_pipeline_commands(*prep, context);
+  add_prep_latents_command(*prep, context);
 }
 
 }  // namespace yard::app

@@ -9,5 +9,7 @@ namespace yard::app {
 
 // run, scan, redrive, remove, status, describe
 void add_prep_pipeline_commands(CLI::App& prep, Context& context);
+// latents
+void add_prep_latents_command(CLI::App& prep, Context& context);
 
 }  // namespace yard::app

@@ -65,6 +65,10 @@ CASES = {
         rescale_betas_zero_snr=True, prediction_type="v_prediction", timestep_spacing="trailing"), steps=16),
     "dpm++ 2m, euler at the end": Case(DPM, SD | dict(
         euler_at_final=True, lower_order_final=False, final_sigmas_type="sigma_min"), steps=16),
+    "dpm++ 1, flow": Case(DPM, dict(
+        prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0, solver_order=1), steps=10),
+    "dpm++ 2m, flow": Case(DPM, dict(
+        prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=2.0), steps=20),
     "euler": Case(EULER, SD, steps=20),
     "euler of stable diffusion xl": Case(EULER, SD | dict(timestep_spacing="leading", steps_offset=1), steps=30),
     "euler karras": Case(EULER, SD | dict(use_karras_sigmas=True), steps=20),
@@ -104,6 +108,9 @@ CASES |= {f"drawn {i}": drawn(i) for i in range(DRAWN)}
 def training(case, scheduler, tensors):
     """What a training script shows the model and asks of it."""
     clean, noise, t = tensors["clean"], tensors["sample"], tensors["timesteps"]
+    if case.config.get("use_flow_sigmas"):
+        sigma = (t / scheduler.config.num_train_timesteps).view(-1, 1, 1, 1)
+        return (1 - sigma) * clean + sigma * noise, noise - clean
     if case.cls == FLOW:
         sigma = (t / scheduler.config.num_train_timesteps).view(-1, 1, 1, 1)
         scheduler = case.build()  # as trained with: all its timesteps

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "loop/pipeline_folder.h"
 
 namespace yard::loop {
 namespace {
@@ -16,8 +17,8 @@ Status save(const RunContext& context, const StageRecipe& stage, const std::stri
             const std::vector<models::NamedTensor>& weights) {
   const Networks& networks = *context.networks;
   if (stage.train == Train::kAutoencoder)
-    return networks.save_autoencoder(dir + "/vae", stage.resolution, weights);
-  return networks.save_pipeline(dir, context.recipe, stage.resolution, weights);
+    return save_autoencoder(networks, dir + "/vae", stage.resolution, weights);
+  return save_pipeline(networks, dir, context.recipe, stage.resolution, weights);
 }
 
 // A folder that best.json does not name is nothing to anybody.

@@ -9,8 +9,6 @@
 namespace yard::loop {
 namespace {
 
-constexpr int64_t kStepsOffset = 1;
-
 double cosine_bar(double time) {
   const double c = std::cos((time + 0.008) / 1.008 * std::numbers::pi / 2);
   return c * c;
@@ -72,56 +70,6 @@ double shifted(double sigma, double shift) {
   return shift * sigma / (1 + (shift - 1) * sigma);
 }
 
-// From a timestep's signal and noise to those of the next.
-SamplerStep ddim_step(const NoiseLevel& now, const NoiseLevel& next, Prediction prediction) {
-  const double a = now.signal, s = now.noise;
-  // next = a' clean + s' e, where clean and e follow from x and the output:
-  switch (prediction) {
-    case Prediction::kEpsilon:  // clean = (x - s e) / a
-      return {now.condition, next.signal / a, next.noise - next.signal * s / a};
-    case Prediction::kVelocity:  // clean = a x - s v, e = a v + s x
-      return {now.condition, next.signal * a + next.noise * s, next.noise * a - next.signal * s};
-    case Prediction::kSample:  // e = (x - a clean) / s
-      if (s == 0) return {now.condition, 0, next.signal};
-      return {now.condition, next.noise / s, next.signal - next.noise * a / s};
-    case Prediction::kFlow:
-      break;
-  }
-  YARD_UNREACHABLE();
-}
-
-std::vector<SamplerStep> plan_ddim(const DiffusionSchedule& schedule, int64_t step_count) {
-  const DiffusionRecipe& recipe = schedule.recipe();
-  const int64_t count = schedule.timestep_count(), stride = count / step_count;
-  std::vector<SamplerStep> steps;
-  for (int64_t i = step_count - 1; i >= 0; --i) {
-    int64_t timestep = std::min(i * stride + kStepsOffset, count - 1);
-    if (recipe.zero_terminal_snr) {
-      const double from_end = static_cast<double>(step_count - 1 - i) * static_cast<double>(count) /
-                              static_cast<double>(step_count);
-      timestep = static_cast<int64_t>(std::nearbyint(static_cast<double>(count) - from_end)) - 1;
-    }
-    steps.push_back(ddim_step(schedule.level(timestep),
-                              schedule.level(std::max<int64_t>(timestep - stride, 0)),
-                              recipe.prediction));
-  }
-  return steps;
-}
-
-std::vector<SamplerStep> plan_flow(const DiffusionSchedule& schedule, int64_t step_count) {
-  const auto count = static_cast<double>(schedule.timestep_count());
-  // From just under 1 down to 0 in even steps, then shifted.
-  const auto sigma_at = [&](int64_t i) {
-    const double even =
-        (1 - 1 / count) * static_cast<double>(step_count - i) / static_cast<double>(step_count);
-    return shifted(even, schedule.recipe().flow_shift);
-  };
-  std::vector<SamplerStep> steps;
-  for (int64_t i = 0; i < step_count; ++i)
-    steps.push_back({sigma_at(i) * count, 1, sigma_at(i + 1) - sigma_at(i)});
-  return steps;
-}
-
 }  // namespace
 
 DiffusionSchedule::DiffusionSchedule(const DiffusionRecipe& recipe) : recipe_(recipe) {
@@ -173,11 +121,6 @@ int64_t DiffusionSchedule::draw_timestep_in(const tensor::Draw& draw, int64_t bu
   const int64_t begin = timestep_count() * bucket / bucket_count;
   const int64_t end = timestep_count() * (bucket + 1) / bucket_count;
   return begin + tensor::draw_below(draw, end - begin);
-}
-
-std::vector<SamplerStep> plan_sampler(const DiffusionSchedule& schedule, int64_t step_count) {
-  return schedule.recipe().prediction == Prediction::kFlow ? plan_flow(schedule, step_count)
-                                                           : plan_ddim(schedule, step_count);
 }
 
 }  // namespace yard::loop

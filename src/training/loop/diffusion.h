@@ -1,8 +1,8 @@
-// The noise process of diffusion training and the sampler's plan: numbers only, no tensors.
+// The noise process of diffusion training: numbers only, no tensors. Sampling is models/'.
 //
-// Ho et al. 2020 (DDPM), Song et al. 2021 (DDIM), Salimans and Ho 2022 (v prediction), Hang et al.
+// Ho et al. 2020 (DDPM), Salimans and Ho 2022 (v prediction), Hang et al.
 // 2023 (min-SNR weights), Choi et al. 2022 (P2 weights), Lin et al. 2024 (zero terminal SNR);
-// values as diffusers' DDPMScheduler and DDIMScheduler compute them. Rectified flow (Liu et al.
+// values as diffusers' DDPMScheduler computes them. Rectified flow (Liu et al.
 // 2023), its shift and its logit-normal timesteps as Esser et al. 2024. Pure.
 #pragma once
 
@@ -53,18 +53,5 @@ class DiffusionSchedule {
   const DiffusionRecipe recipe_;
   std::vector<NoiseLevel> levels_;
 };
-
-// One step of the sampler: next = x_factor * x + output_factor * model(x, condition).
-struct SamplerStep {
-  double condition = 0;
-  double x_factor = 0;
-  double output_factor = 0;
-};
-
-// 1 <= step_count <= timestep_count(). DDIM with eta 0: timesteps spaced "leading" with an offset
-// of 1, as Stable Diffusion's configurations have it, or "trailing" under a zero terminal SNR,
-// which begins where nothing is left of the picture. For a rectified flow Euler steps, as
-// diffusers' DPMSolverMultistepScheduler of order 1 with use_flow_sigmas takes them.
-std::vector<SamplerStep> plan_sampler(const DiffusionSchedule& schedule, int64_t step_count);
 
 }  // namespace yard::loop

@@ -16,7 +16,6 @@
 #include "loop/latent_cache.h"
 #include "loop/losses.h"
 #include "loop/sampler.h"
-#include "tensor/autocast.h"
 #include "tensor/host_tensor.h"
 
 namespace yard::loop {
@@ -42,11 +41,19 @@ std::vector<uint64_t> prompts_of_rank(const RunContext& context) {
 at::Tensor sample_some(RunContext& context, int64_t resolution, std::span<const uint64_t> indices) {
   std::vector<std::string> prompts;
   for (const uint64_t i : indices) prompts.push_back(context.recipe.sampling.prompts[i]);
-  return sample_pictures(*context.networks, context.schedule, context.recipe,
-                         {.tokens = tokenize(*context.tokenizer, prompts, context.token_count()),
-                          .empty_tokens = tokenize(*context.tokenizer, {""}, context.token_count()),
+  const SamplingRecipe& sampling = context.recipe.sampling;
+  const auto plan = sampling_plan_of(context.recipe);
+  YARD_CHECK(plan);  // open_inputs() has made it before
+  return sample_pictures(*context.networks, *plan,
+                         {.tokens = context.tokenizer->ids(prompts),
+                          .empty_tokens = context.tokenizer->ids({""}),
                           .indices = {indices.begin(), indices.end()},
-                          .resolution = resolution});
+                          .height = resolution,
+                          .width = resolution,
+                          .seed = context.recipe.seed,
+                          .guidance = sampling.guidance,
+                          .guidance_rescale = sampling.guidance_rescale,
+                          .bf16 = context.bf16()});
 }
 
 // Pictures of all prompts, in their order, on every rank.
@@ -119,30 +126,43 @@ Status HeldOutLoss::load() {
   longest_share_ = (count + ranks - 1) / ranks;
   first_ = own_count_ == 0 ? 0 : count * rank / ranks;
   const int64_t begin = first_, end = begin + std::max<int64_t>(own_count_, 1);
+  if (context_.latents) {
+    YARD_ASSIGN(share_, context_.latents->held_out(begin, end - begin));
+    return Ok{};
+  }
   YARD_ASSIGN(auto loader, context_.samples->one_by_one(stage_.resolution, 0));
   YARD_ASSIGN(const loader::Batch batch, loader->held_out(begin, end - begin));
   share_.ids = batch.sample_ids;
   share_.pictures = pictures_of(batch);
-  if (stage_.train == Train::kDenoiser)
-    share_.tokens = tokenize(*context_.tokenizer, batch.captions, context_.token_count());
+  if (stage_.train == Train::kAutoencoder) return Ok{};
+  share_.tokens = context_.tokenizer->ids(batch.captions);
+  if (context_.wants_sizes()) {
+    YARD_ASSIGN(share_.condition.sizes,
+                context_.samples->sizes(share_.ids, stage_.resolution, stage_.resolution));
+  }
   return Ok{};
 }
 
 at::Tensor HeldOutLoss::losses(int64_t begin, int64_t count, int64_t look) const {
   const Networks& networks = *context_.networks;
-  const at::Tensor pictures = share_.pictures.narrow(0, begin, count);
   const auto ids =
       std::span(share_.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   if (stage_.train == Train::kAutoencoder)
-    return autoencoder_loss(*networks.autoencoder(), stage_, pictures, ids, nullptr,
-                            context_.bf16())
+    return autoencoder_loss(*networks.autoencoder(), stage_,
+                            share_.pictures.narrow(0, begin, count), ids, nullptr, context_.bf16())
         .expand({count});
-  tensor::Autocast autocast(pictures.device().type(), context_.bf16());
-  const at::Tensor context =
-      networks.text_encoder()->forward(share_.tokens.narrow(0, begin, count)).last_hidden_state;
+  DenoiserCondition condition = share_.condition.narrow(begin, count);
+  if (!condition.context.defined()) {
+    const at::Tensor sizes = condition.sizes;
+    condition = networks.encode_captions(share_.tokens.narrow(0, begin, count), context_.bf16());
+    condition.sizes = sizes;
+  }
   const at::Tensor latents =
-      encode_latents(*networks.autoencoder(), pictures, networks.scaling_factor(), context_.bf16());
-  return denoiser_losses(*networks.unet(), context_.schedule, latents, context, ids,
+      share_.latents.defined()
+          ? share_.latents.narrow(0, begin, count)
+          : encode_latents(*networks.autoencoder(), share_.pictures.narrow(0, begin, count),
+                           networks.scaling_factor(), context_.bf16());
+  return denoiser_losses(*networks.denoiser(), context_.schedule, latents, condition, ids,
                          {.seed = context_.recipe.seed,
                           .step = static_cast<uint64_t>(look),
                           .noise = tensor::Purpose::kEvaluationNoise,

@@ -63,14 +63,14 @@ Result<Block> read_block(loader::Loader& loader, int64_t count, const StopToken&
 // This rank's share, into its places of a cache that is as long as all shares together.
 class ShareEncoder {
  public:
-  ShareEncoder(const Networks& networks, Samples& samples, const text::ClipTokenizer* tokenizer,
+  ShareEncoder(const Networks& networks, Samples& samples, const CaptionTokenizer* tokenizer,
                const EncodeOptions& options)
       : networks_(networks), samples_(samples), tokenizer_(tokenizer), options_(options) {}
 
   LatentCache make_cache(int64_t length) const {
     const int64_t side = options_.resolution / networks_.factors().autoencoder;
     return {at::zeros({length, networks_.autoencoder()->config().latent_channels, side, side}),
-            at::zeros({length, static_cast<int64_t>(options_.token_count)}, at::kLong),
+            at::zeros({length, static_cast<int64_t>(token_count())}, at::kLong),
             at::zeros({length}, at::kLong)};
   }
 
@@ -95,14 +95,14 @@ class ShareEncoder {
                               networks_.scaling_factor(), options_.bf16));
     out.ids.narrow(0, begin, count)
         .copy_(tensor::copy_of(std::span<const int64_t>(block.ids), {count}));
-    if (tokenizer_ == nullptr || options_.token_count == 0) return;
-    out.tokens.narrow(0, begin, count)
-        .copy_(tokenize(*tokenizer_, block.captions, options_.token_count));
+    if (token_count() == 0) return;
+    out.tokens.narrow(0, begin, count).copy_(tokenizer_->ids(block.captions));
   }
+  size_t token_count() const { return tokenizer_ == nullptr ? 0 : tokenizer_->id_count(); }
 
   const Networks& networks_;
   Samples& samples_;
-  const text::ClipTokenizer* tokenizer_;
+  const CaptionTokenizer* tokenizer_;
   const EncodeOptions& options_;
 };
 
@@ -114,9 +114,14 @@ Status gather(at::Tensor& all, int64_t per_rank, collective::Group& group) {
 
 class CachedSteps final : public StepSource {
  public:
-  CachedSteps(LatentCache cache, shards::SamplePlan plan, RankPlace place,
-              loader::LoaderState start)
-      : cache_(std::move(cache)), plan_(std::move(plan)), place_(place), position_(start) {}
+  CachedSteps(LatentCache cache, shards::SamplePlan plan, const StageRecipe& stage, RankPlace place,
+              loader::LoaderState start, Samples* sizes_of)
+      : cache_(std::move(cache)),
+        plan_(std::move(plan)),
+        resolution_(stage.resolution),
+        place_(place),
+        position_(start),
+        sizes_of_(sizes_of) {}
 
   Result<StepData> next() override {
     const auto share = plan_.share(position_.batch, static_cast<uint64_t>(place_.rank),
@@ -126,12 +131,16 @@ class CachedSteps final : public StepSource {
       rows.push_back(static_cast<int64_t>(plan_.sample_at(position_.epoch, share.begin + i)));
     const at::Tensor index =
         tensor::copy_of(std::span<const int64_t>(rows), {static_cast<int64_t>(rows.size())});
-    StepData data{.latents = cache_.latents.index_select(0, index),
-                  .tokens = cache_.tokens.index_select(0, index)};
+    StepData data;
+    data.latents = cache_.latents.index_select(0, index);
+    data.tokens = cache_.tokens.index_select(0, index);
     const int64_t* ids = cache_.ids.const_data_ptr<int64_t>();
     for (const int64_t row : rows) {
       data.ids.push_back(static_cast<uint64_t>(ids[row]));
       data.keys.push_back(fmt::format("sample {}", ids[row]));
+    }
+    if (sizes_of_ != nullptr) {
+      YARD_ASSIGN(data.condition.sizes, sizes_of_->sizes(data.ids, resolution_, resolution_));
     }
     if (++position_.batch == plan_.batches_per_epoch()) position_ = {position_.epoch + 1, 0};
     return data;
@@ -142,8 +151,10 @@ class CachedSteps final : public StepSource {
  private:
   const LatentCache cache_;
   const shards::SamplePlan plan_;
+  const int64_t resolution_;
   const RankPlace place_;
   loader::LoaderState position_;
+  Samples* sizes_of_;
 };
 
 }  // namespace
@@ -156,9 +167,8 @@ at::Tensor encode_latents(const models::AutoencoderKL& autoencoder, const at::Te
 }
 
 Result<LatentCache> encode_samples(const Networks& networks, Samples& samples,
-                                   const text::ClipTokenizer* tokenizer,
-                                   const EncodeOptions& options, collective::Group& group,
-                                   const StopToken& stop) {
+                                   const CaptionTokenizer* tokenizer, const EncodeOptions& options,
+                                   collective::Group& group, const StopToken& stop) {
   YARD_ASSIGN(auto probe, samples.one_by_one(options.resolution, 0));
   int64_t count = probe->sample_count();
   probe.reset();
@@ -189,13 +199,13 @@ double inverse_deviation(const LatentCache& cache) {
 
 Result<std::unique_ptr<StepSource>> cached_steps(LatentCache cache, const StageRecipe& stage,
                                                  uint64_t stage_seed, RankPlace place,
-                                                 loader::LoaderState start) {
+                                                 loader::LoaderState start, Samples* sizes_of) {
   YARD_ASSIGN(auto plan, shards::SamplePlan::create(
                              {.seed = stage_seed,
                               .sample_count = static_cast<uint64_t>(cache.ids.numel()),
                               .global_batch_size = static_cast<uint64_t>(stage.batch)}));
-  return std::unique_ptr<StepSource>(
-      std::make_unique<CachedSteps>(std::move(cache), std::move(plan), place, start));
+  return std::unique_ptr<StepSource>(std::make_unique<CachedSteps>(
+      std::move(cache), std::move(plan), stage, place, start, sizes_of));
 }
 
 }  // namespace yard::loop

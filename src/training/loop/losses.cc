@@ -101,10 +101,9 @@ at::Tensor draw_noise(const DiffusionSchedule& schedule, const at::Tensor& laten
 
 }  // namespace
 
-at::Tensor denoiser_losses(const models::UNet2DConditionModel& unet,
-                           const DiffusionSchedule& schedule, const at::Tensor& latents,
-                           const at::Tensor& context, std::span<const uint64_t> ids,
-                           const Draws& draws, bool bf16) {
+at::Tensor denoiser_losses(const Denoiser& denoiser, const DiffusionSchedule& schedule,
+                           const at::Tensor& latents, const DenoiserCondition& condition,
+                           std::span<const uint64_t> ids, const Draws& draws, bool bf16) {
   const at::Device device = latents.device();
   const NoiseLevels levels = draw_levels(schedule, ids, draws, device);
   const at::Tensor gauss = draw_noise(schedule, latents, ids, draws);
@@ -113,7 +112,7 @@ at::Tensor denoiser_losses(const models::UNet2DConditionModel& unet,
   at::Tensor output;
   {
     tensor::Autocast autocast(device.type(), bf16);
-    output = unet.forward(noisy, levels.conditions, context).to(at::kFloat);
+    output = denoiser.forward(noisy, levels.conditions, condition).to(at::kFloat);
   }
   const at::Tensor difference = output - target;
   return (difference * difference).mean({1, 2, 3}) * levels.weights;

@@ -6,9 +6,10 @@
 #include <cstdint>
 #include <span>
 
+#include "loop/denoiser.h"
 #include "loop/diffusion.h"
-#include "loop/networks.h"
 #include "loop/recipe.h"
+#include "models/autoencoder_kl.h"
 #include "tensor/normal.h"
 
 namespace yard::loop {
@@ -36,11 +37,10 @@ at::Tensor autoencoder_loss(const models::AutoencoderKL& autoencoder, const Stag
                             const at::Tensor& pictures, std::span<const uint64_t> ids,
                             const Draws* draws, bool bf16);
 
-// latents [B, C, h, w] (scaled), context [B, L, D] -> [B]: squared error of the prediction, mean
-// over a sample's values, weighted.
-at::Tensor denoiser_losses(const models::UNet2DConditionModel& unet,
-                           const DiffusionSchedule& schedule, const at::Tensor& latents,
-                           const at::Tensor& context, std::span<const uint64_t> ids,
-                           const Draws& draws, bool bf16);
+// latents [B, C, h, w] (scaled) -> [B]: squared error of the prediction, mean over a sample's
+// values, weighted.
+at::Tensor denoiser_losses(const Denoiser& denoiser, const DiffusionSchedule& schedule,
+                           const at::Tensor& latents, const DenoiserCondition& condition,
+                           std::span<const uint64_t> ids, const Draws& draws, bool bf16);
 
 }  // namespace yard::loop

@@ -1,16 +1,20 @@
 #include "loop/networks.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fnmatch.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
-#include "base/file.h"
 #include "base/random.h"
 #include "loop/training_groups.h"
 #include "models/model_folder.h"
+#include "tensor/autocast.h"
 #include "tensor/guard_torch.h"
 
 namespace yard::loop {
@@ -19,7 +23,13 @@ namespace {
 using models::NamedTensor;
 
 // Streams of initial weights: parts share parameter names, not values.
-enum : uint64_t { kAutoencoderStream = 1, kUNetStream = 2, kTextEncoderStream = 3 };
+enum : uint64_t {
+  kAutoencoderStream = 1,
+  kDenoiserStream = 2,
+  kTextEncoderStream = 3,  // the second's: one more
+};
+// What files older than transformers 4.31 say, whatever the vocabulary.
+constexpr int64_t kOldEndId = 2;
 
 using Starts = std::map<std::string, std::function<void(at::Tensor& out)>>;
 
@@ -72,8 +82,9 @@ Result<std::unique_ptr<Model>> make_part_now_or_later(const PartPlan& plan, Load
                              [&] { return make_part_later<Model, Config>(plan, map, config); });
 }
 
-int64_t factor_of(size_t block_count) {
-  return int64_t{1} << (block_count - 1);
+tensor::Activations activations_of(const Recipe& recipe) {
+  return recipe.parallel.recompute_activations ? tensor::Activations::kRecomputed
+                                               : tensor::Activations::kKept;
 }
 
 void append(std::vector<NamedTensor>& out, const std::string& prefix,
@@ -89,92 +100,15 @@ void fill_block_types(Json& config, size_t block_count) {
     config["up_block_types"] = std::vector<std::string>(block_count, "UpDecoderBlock2D");
 }
 
-std::string_view scheduler_class(const DiffusionRecipe& diffusion) {
-  return diffusion.prediction == Prediction::kFlow ? "DPMSolverMultistepScheduler"
-                                                   : "DDIMScheduler";
+Error refused(std::string why) {
+  return {Code::kInvalidArgument, std::move(why)};
 }
 
-Json model_index(const DiffusionRecipe& diffusion) {
-  return {{"_class_name", "StableDiffusionPipeline"},
-          {"feature_extractor", {nullptr, nullptr}},
-          {"image_encoder", {nullptr, nullptr}},
-          {"requires_safety_checker", false},
-          {"safety_checker", {nullptr, nullptr}},
-          {"scheduler", {"diffusers", scheduler_class(diffusion)}},
-          {"text_encoder", {"transformers", "CLIPTextModel"}},
-          {"tokenizer", {"transformers", "CLIPTokenizer"}},
-          {"unet", {"diffusers", "UNet2DConditionModel"}},
-          {"vae", {"diffusers", "AutoencoderKL"}}};
-}
-
-std::string_view name_of(BetaSchedule schedule) {
-  switch (schedule) {
-    case BetaSchedule::kLinear:
-      return "linear";
-    case BetaSchedule::kScaledLinear:
-      return "scaled_linear";
-    case BetaSchedule::kSquaredCosCap:
-      return "squaredcos_cap_v2";
-  }
-  YARD_UNREACHABLE();
-}
-
-std::string_view name_of(Prediction prediction) {
-  switch (prediction) {
-    case Prediction::kEpsilon:
-      return "epsilon";
-    case Prediction::kVelocity:
-      return "v_prediction";
-    case Prediction::kSample:
-      return "sample";
-    case Prediction::kFlow:
-      return "flow_prediction";
-  }
-  YARD_UNREACHABLE();
-}
-
-// The sampler of loop/diffusion.h in diffusers' words.
-Json scheduler_config(const DiffusionRecipe& d) {
-  if (d.prediction == Prediction::kFlow)
-    return {{"_class_name", scheduler_class(d)},
-            {"num_train_timesteps", d.train_timesteps},
-            {"prediction_type", name_of(d.prediction)},
-            {"use_flow_sigmas", true},
-            {"flow_shift", d.flow_shift},
-            {"algorithm_type", "dpmsolver++"},
-            {"solver_order", 1},
-            {"steps_offset", 1}};
-  return {{"_class_name", scheduler_class(d)},
-          {"num_train_timesteps", d.train_timesteps},
-          {"beta_schedule", name_of(d.beta_schedule)},
-          {"beta_start", d.beta_start},
-          {"beta_end", d.beta_end},
-          {"prediction_type", name_of(d.prediction)},
-          {"clip_sample", false},
-          {"set_alpha_to_one", false},
-          {"rescale_betas_zero_snr", d.zero_terminal_snr},
-          {"steps_offset", 1},
-          {"timestep_spacing", d.zero_terminal_snr ? "trailing" : "leading"}};
-}
-
-Status write_json(const std::string& path, const Json& json) {
-  return write_file_atomic(path, json.dump(2) + "\n");
-}
-
-Status copy_tokenizer(const std::string& from, const std::string& to, int64_t length) {
-  YARD_TRY(make_directories(to));
-  for (const char* file : {"vocab.json", "merges.txt", "special_tokens_map.json"}) {
-    auto content = read_file(from + "/" + file);
-    if (!content && content.error().code == Code::kNotFound) continue;
-    if (!content) return std::move(content).error();
-    YARD_TRY(write_file_atomic(to + "/" + file, *content));
-  }
-  Json config = {{"tokenizer_class", "CLIPTokenizer"}};
-  if (auto given = read_file(from + "/tokenizer_config.json")) {
-    YARD_ASSIGN(config, parse_json(*given, from + "/tokenizer_config.json"));
-  }
-  config["model_max_length"] = length;
-  return write_json(to + "/tokenizer_config.json", config);
+// 1 up to the end of each caption, 0 behind it: what transformers' tokenizer gives.
+at::Tensor mask_of(const at::Tensor& ids, int64_t end_id) {
+  const at::Tensor is_end =
+      (end_id == kOldEndId ? ids == ids.amax(1, /*keepdim=*/true) : ids == end_id).to(at::kLong);
+  return (at::cumsum(is_end, 1) - is_end == 0).to(at::kLong);
 }
 
 }  // namespace
@@ -188,52 +122,82 @@ void give_memory(const at::Tensor& parameter) {
     at::Tensor(parameter).set_data(at::empty(parameter.sizes(), at::kFloat));
 }
 
+std::string text_encoder_name(size_t index) {
+  return index == 0 ? "text_encoder" : "text_encoder_2";
+}
+
 Result<std::unique_ptr<Networks>> Networks::create(const Recipe& recipe,
-                                                   const text::ClipTokenizer* tokenizer) {
+                                                   const CaptionTokenizer* tokenizer) {
   auto networks = std::unique_ptr<Networks>(new Networks());
-  YARD_TRY(networks->build(recipe, tokenizer));
-  YARD_TRY(networks->check(recipe, tokenizer));
+  YARD_TRY(networks->build_autoencoder(recipe));
+  YARD_TRY(networks->build_denoiser(recipe));
+  YARD_TRY(networks->build_text_encoders(recipe, tokenizer));
+  YARD_TRY(networks->check(tokenizer));
   return networks;
 }
 
-Status Networks::build(const Recipe& recipe, const text::ClipTokenizer* tokenizer) {
+Status Networks::build_autoencoder(const Recipe& recipe) {
+  if (!recipe.model.autoencoder) return Ok{};
+  const ModelPart& part = *recipe.model.autoencoder;
+  autoencoder_config_ = part.config;
+  YARD_ASSIGN(autoencoder_,
+              (make_part_now_or_later<models::AutoencoderKL, models::AutoencoderConfig>(
+                  {part, "autoencoder", random_u64(recipe.seed, kAutoencoderStream, 0),
+                   shards_parameters(recipe.parallel) ? &starts_ : nullptr},
+                  models::load_autoencoder, models::map_autoencoder, autoencoder_config_)));
+  autoencoder_->set_activations(activations_of(recipe));
+  scaling_factor_ = autoencoder_->config().scaling_factor;
+  fill_block_types(autoencoder_config_, autoencoder_->config().block_out_channels.size());
+  return Ok{};
+}
+
+Status Networks::build_denoiser(const Recipe& recipe) {
   const ModelRecipe& model = recipe.model;
-  Starts* const starts = shards_parameters(recipe.parallel) ? &starts_ : nullptr;
-  const auto plan = [&](const ModelPart& part, const char* name, uint64_t stream) {
-    return PartPlan{part, name, random_u64(recipe.seed, stream, 0), starts};
-  };
-  const auto activations = recipe.parallel.recompute_activations ? tensor::Activations::kRecomputed
-                                                                 : tensor::Activations::kKept;
-  if (model.autoencoder) {
-    autoencoder_config_ = model.autoencoder->config;
-    YARD_ASSIGN(autoencoder_,
-                (make_part_now_or_later<models::AutoencoderKL, models::AutoencoderConfig>(
-                    plan(*model.autoencoder, "autoencoder", kAutoencoderStream),
-                    models::load_autoencoder, models::map_autoencoder, autoencoder_config_)));
-    autoencoder_->set_activations(activations);
-    scaling_factor_ = autoencoder_->config().scaling_factor;
-    fill_block_types(autoencoder_config_, autoencoder_->config().block_out_channels.size());
-  }
+  if (!model.has_denoiser()) return Ok{};
+  const ModelPart& part = model.unet ? *model.unet : *model.transformer;
+  const PartPlan plan{part, model.unet ? "unet" : "transformer",
+                      random_u64(recipe.seed, kDenoiserStream, 0),
+                      shards_parameters(recipe.parallel) ? &starts_ : nullptr};
+  denoiser_config_ = part.config;
   if (model.unet) {
-    unet_config_ = model.unet->config;
-    YARD_ASSIGN(unet_, (make_part_now_or_later<models::UNet2DConditionModel, models::UNetConfig>(
-                           plan(*model.unet, "unet", kUNetStream), models::load_unet,
-                           models::map_unet, unet_config_)));
-    unet_->set_activations(activations);
+    YARD_ASSIGN(auto unet,
+                (make_part_now_or_later<models::UNet2DConditionModel, models::UNetConfig>(
+                    plan, models::load_unet, models::map_unet, denoiser_config_)));
+    YARD_ASSIGN(denoiser_, make_denoiser(std::move(unet)));
+  } else {
+    YARD_ASSIGN(auto transformer,
+                (make_part_now_or_later<models::PixArtTransformer2DModel, models::PixArtConfig>(
+                    plan, models::load_pixart, models::map_pixart, denoiser_config_)));
+    YARD_ASSIGN(denoiser_, make_denoiser(std::move(transformer)));
   }
-  if (!model.text_encoder) return Ok{};
-  text_encoder_config_ = model.text_encoder->config;
-  if (tokenizer != nullptr && model.text_encoder->from.empty()) {
-    text_encoder_config_.emplace("bos_token_id", tokenizer->bos_id());
-    text_encoder_config_.emplace("eos_token_id", tokenizer->eos_id());
-    text_encoder_config_.emplace("pad_token_id", tokenizer->pad_id());
+  denoiser_->set_activations(activations_of(recipe));
+  return Ok{};
+}
+
+Status Networks::build_text_encoders(const Recipe& recipe, const CaptionTokenizer* tokenizer) {
+  const ModelRecipe& model = recipe.model;
+  for (const auto* part : {&model.text_encoder, &model.text_encoder_2}) {
+    if (!*part) continue;
+    const size_t index = text_encoders_.size();
+    TextEncoder& encoder = text_encoders_.emplace_back();
+    encoder.config = (*part)->config;
+    encoder.frozen = (*part)->frozen;
+    if (tokenizer != nullptr && (*part)->from.empty()) {
+      encoder.config.emplace("bos_token_id", tokenizer->of_encoder(index).bos_id());
+      encoder.config.emplace("eos_token_id", tokenizer->of_encoder(index).eos_id());
+      encoder.config.emplace("pad_token_id", tokenizer->of_encoder(index).pad_id());
+    }
+    // Of the second one the whole caption's state is wanted too.
+    if (index == 1 && (*part)->from.empty())
+      encoder.config["architectures"] = {"CLIPTextModelWithProjection"};
+    YARD_ASSIGN(encoder.model,
+                (make_part_now_or_later<models::ClipTextModel, models::ClipTextConfig>(
+                    {**part, text_encoder_name(index),
+                     random_u64(recipe.seed, kTextEncoderStream + index, 0),
+                     shards_parameters(recipe.parallel) ? &starts_ : nullptr},
+                    models::load_clip_text, models::map_clip_text, encoder.config)));
+    encoder.model->set_activations(activations_of(recipe));
   }
-  text_encoder_frozen_ = model.text_encoder_frozen;
-  YARD_ASSIGN(text_encoder_,
-              (make_part_now_or_later<models::ClipTextModel, models::ClipTextConfig>(
-                  plan(*model.text_encoder, "text_encoder", kTextEncoderStream),
-                  models::load_clip_text, models::map_clip_text, text_encoder_config_)));
-  text_encoder_->set_activations(activations);
   return Ok{};
 }
 
@@ -260,13 +224,6 @@ void Networks::fill_in(Train train, const std::vector<NamedTensor>& trained) {
 
 namespace {
 
-// What a denoiser wants beside time and context, which is all that a caption gives; empty: nothing.
-std::string_view unanswered(const models::UNetConfig& unet) {
-  if (unet.class_embedding != models::ClassEmbedding::kNone) return "class labels";
-  if (unet.addition_time_embed_dim > 0) return "'addition_embed_type' text_time";
-  return {};
-}
-
 // Latents are brought to unit variance by scaling_factor alone.
 bool is_moved(const models::AutoencoderConfig& autoencoder) {
   return autoencoder.shift_factor.value_or(0) != 0 || !autoencoder.latents_mean.empty();
@@ -274,45 +231,108 @@ bool is_moved(const models::AutoencoderConfig& autoencoder) {
 
 }  // namespace
 
-Status Networks::check(const Recipe& recipe, const text::ClipTokenizer* tokenizer) const {
-  const auto refuse = [](std::string why) { return Error{Code::kInvalidArgument, std::move(why)}; };
+Status Networks::check(const CaptionTokenizer* tokenizer) const {
   if (autoencoder_ && autoencoder_->config().in_channels != 3)
-    return refuse("model.autoencoder: in_channels must be 3, pictures are RGB");
-  if (unet_ && unet_->config().in_channels != unet_->config().out_channels)
-    return refuse("model.unet: in_channels and out_channels must be equal");
-  if (unet_ && !unanswered(unet_->config()).empty())
-    return refuse(fmt::format("model.unet: it wants {}, training has captions alone",
-                              unanswered(unet_->config())));
+    return refused("model.autoencoder: in_channels must be 3, pictures are RGB");
   if (autoencoder_ && is_moved(autoencoder_->config()))
-    return refuse(
+    return refused(
         "model.autoencoder: training knows 'scaling_factor', not 'shift_factor' and "
         "'latents_mean'");
-  if (text_encoder_ && text_encoder_->config().with_projection)
-    return refuse("model.text_encoder: must be a CLIPTextModel, its projection is not trained");
-  if (unet_ && autoencoder_ &&
-      unet_->config().in_channels != autoencoder_->config().latent_channels)
-    return refuse(
-        fmt::format("model.unet: in_channels {} must be the autoencoder's latent_channels {}",
-                    unet_->config().in_channels, autoencoder_->config().latent_channels));
-  if (unet_ && text_encoder_ &&
-      unet_->config().context_width() != text_encoder_->config().hidden_size)
-    return refuse(
-        fmt::format("model.unet: cross_attention_dim {} must be the text encoder's "
-                    "hidden_size {}",
-                    unet_->config().context_width(), text_encoder_->config().hidden_size));
-  if (text_encoder_ && tokenizer != nullptr &&
-      tokenizer->vocab_size() > text_encoder_->config().vocab_size)
-    return refuse(fmt::format(
-        "model.text_encoder: vocab_size {} is too small for the {} tokens of {}",
-        text_encoder_->config().vocab_size, tokenizer->vocab_size(), recipe.model.tokenizer));
+  if (denoiser_ && autoencoder_ && denoiser_->channels() != autoencoder_->config().latent_channels)
+    return refused(fmt::format(
+        "model.{}: in_channels {} must be the autoencoder's "
+        "latent_channels {}",
+        denoiser_->name(), denoiser_->channels(), autoencoder_->config().latent_channels));
+  YARD_TRY(check_text(tokenizer));
+  return denoiser_ && !text_encoders_.empty() ? check_context() : Ok{};
+}
+
+Status Networks::check_text(const CaptionTokenizer* tokenizer) const {
+  for (size_t i = 0; i < text_encoders_.size(); ++i) {
+    const models::ClipTextConfig& c = text_encoders_[i].model->config();
+    const std::string name = "model." + text_encoder_name(i);
+    if (c.with_projection != (i == 1))
+      return refused(name + (i == 0 ? ": must be a CLIPTextModel, its projection is not trained"
+                                    : ": must be a CLIPTextModelWithProjection"));
+    if (c.max_position_embeddings != text_encoders_[0].model->config().max_position_embeddings)
+      return refused(name + ": 'max_position_embeddings' must be that of the first text encoder");
+    if (tokenizer == nullptr || tokenizer->of_encoder(i).vocab_size() <= c.vocab_size) continue;
+    return refused(fmt::format("{}: vocab_size {} is too small for the {} tokens of {}", name,
+                               c.vocab_size, tokenizer->of_encoder(i).vocab_size(),
+                               tokenizer->folder(i)));
+  }
+  return Ok{};
+}
+
+Status Networks::check_context() const {
+  const std::string name = fmt::format("model.{}", denoiser_->name());
+  int64_t width = 0;
+  for (const TextEncoder& encoder : text_encoders_) width += encoder.model->config().hidden_size;
+  if (denoiser_->context_width() != width)
+    return refused(
+        fmt::format("{}: cross_attention_dim {} must be the text encoder's hidden_size {}{}", name,
+                    denoiser_->context_width(), width,
+                    text_encoders_.size() > 1 ? ", that of both together" : ""));
+  const int64_t pooled = denoiser_->wants().pooled_width;
+  if (pooled == 0 && text_encoders_.size() > 1)
+    return refused(name + ": a text_encoder_2 is for one with 'addition_embed_type' text_time");
+  if (pooled > 0 && text_encoders_.size() < 2)
+    return refused(name + ": 'addition_embed_type' text_time needs model.text_encoder_2");
+  if (pooled > 0 && pooled != text_encoders_[1].model->config().projection_dim)
+    return refused(fmt::format(
+        "{}: 'projection_class_embeddings_input_dim' leaves {} for a caption, the second text "
+        "encoder's projection_dim is {}",
+        name, pooled, text_encoders_[1].model->config().projection_dim));
   return Ok{};
 }
 
 ModelFactors Networks::factors() const {
   ModelFactors factors;
   if (autoencoder_) factors.autoencoder = autoencoder_->config().downscale();
-  if (unet_) factors.unet = factor_of(unet_->config().block_out_channels.size());
+  if (denoiser_) factors.denoiser = denoiser_->factor();
   return factors;
+}
+
+std::vector<size_t> Networks::caption_lengths() const {
+  std::vector<size_t> lengths;
+  for (const TextEncoder& encoder : text_encoders_)
+    lengths.push_back(static_cast<size_t>(encoder.model->config().max_position_embeddings));
+  return lengths;
+}
+
+bool Networks::text_is_frozen() const {
+  return std::ranges::all_of(text_encoders_, [](const TextEncoder& e) { return e.frozen; });
+}
+
+DenoiserCondition Networks::encode_captions(const at::Tensor& ids, bool bf16) const {
+  tensor::Autocast autocast(ids.device().type(), bf16);
+  DenoiserCondition condition;
+  std::vector<at::Tensor> contexts;
+  int64_t begin = 0;
+  for (const TextEncoder& encoder : text_encoders_) {
+    const models::ClipTextConfig& c = encoder.model->config();
+    const at::Tensor own = ids.narrow(1, begin, c.max_position_embeddings);
+    begin += c.max_position_embeddings;
+    if (denoiser_->wants().mask) condition.mask = mask_of(own, c.eos_token_id);
+    const auto mask =
+        condition.mask.defined() ? std::optional<at::Tensor>(condition.mask) : std::nullopt;
+    const models::ClipTextOutput out = encoder.model->forward(own, mask);
+    contexts.push_back(text_encoders_.size() > 1 ? out.penultimate_hidden_state()
+                                                 : out.last_hidden_state);
+    if (c.with_projection) condition.pooled = out.text_embeds;
+  }
+  condition.context = contexts.size() == 1 ? contexts.front() : at::cat(contexts, 2);
+  return condition;
+}
+
+// Of two text encoders the first gives its last layer but one alone: what comes behind that gets
+// no gradient.
+bool Networks::is_used(size_t encoder_index, const std::string& parameter) const {
+  if (text_encoders_.size() == 1 || encoder_index == 1) return true;
+  const std::string last =
+      fmt::format("text_model.encoder.layers.{}.",
+                  text_encoders_[encoder_index].model->config().num_hidden_layers - 1);
+  return !parameter.starts_with(last) && !parameter.starts_with("text_model.final_layer_norm.");
 }
 
 Result<std::vector<NamedTensor>> Networks::begin_training(Train train,
@@ -322,9 +342,12 @@ Result<std::vector<NamedTensor>> Networks::begin_training(Train train,
   if (train == Train::kAutoencoder) {
     append(trained, "autoencoder.", autoencoder_->parameters());
   } else {
-    if (text_encoder_ && !text_encoder_frozen_)
-      append(trained, "text_encoder.", text_encoder_->parameters());
-    append(trained, "unet.", unet_->parameters());
+    for (size_t i = 0; i < text_encoders_.size(); ++i) {
+      if (text_encoders_[i].frozen) continue;
+      for (const NamedTensor& p : text_encoders_[i].model->parameters())
+        if (is_used(i, p.name)) trained.push_back({text_encoder_name(i) + "." + p.name, p.tensor});
+    }
+    append(trained, fmt::format("{}.", denoiser_->name()), denoiser_->parameters());
   }
   for (const std::string& pattern : freeze) {
     const size_t removed = std::erase_if(trained, [&](const NamedTensor& p) {
@@ -345,50 +368,10 @@ Result<std::vector<NamedTensor>> Networks::begin_training(Train train,
 std::vector<NamedTensor> Networks::parameters() const {
   std::vector<NamedTensor> all;
   if (autoencoder_) append(all, "autoencoder.", autoencoder_->parameters());
-  if (text_encoder_) append(all, "text_encoder.", text_encoder_->parameters());
-  if (unet_) append(all, "unet.", unet_->parameters());
+  for (size_t i = 0; i < text_encoders_.size(); ++i)
+    append(all, text_encoder_name(i) + ".", text_encoders_[i].model->parameters());
+  if (denoiser_) append(all, fmt::format("{}.", denoiser_->name()), denoiser_->parameters());
   return all;
-}
-
-namespace {
-
-// The parameters of one part with the values that take their place.
-std::vector<NamedTensor> with_values(const std::string& prefix, std::vector<NamedTensor> parameters,
-                                     const std::vector<NamedTensor>& instead) {
-  std::map<std::string_view, const at::Tensor*> by_name;
-  for (const NamedTensor& value : instead) by_name.emplace(value.name, &value.tensor);
-  for (NamedTensor& p : parameters)
-    if (const auto it = by_name.find(prefix + p.name); it != by_name.end()) p.tensor = *it->second;
-  return parameters;
-}
-
-}  // namespace
-
-Status Networks::save_autoencoder(const std::string& dir, int64_t sample_side,
-                                  const std::vector<NamedTensor>& instead) const {
-  Json config = autoencoder_config_;
-  config["scaling_factor"] = scaling_factor_;
-  config["sample_size"] = sample_side;
-  return models::save_model(dir, models::ModelKind::kAutoencoder, std::move(config),
-                            with_values("autoencoder.", autoencoder_->parameters(), instead));
-}
-
-Status Networks::save_pipeline(const std::string& dir, const Recipe& recipe, int64_t sample_side,
-                               const std::vector<NamedTensor>& instead) const {
-  YARD_TRY(save_autoencoder(dir + "/vae", sample_side, instead));
-  Json unet_config = unet_config_;
-  unet_config["sample_size"] = sample_side / autoencoder_->config().downscale();
-  YARD_TRY(models::save_model(dir + "/unet", models::ModelKind::kUNet, std::move(unet_config),
-                              with_values("unet.", unet_->parameters(), instead)));
-  YARD_TRY(models::save_model(dir + "/text_encoder", models::ModelKind::kClipText,
-                              text_encoder_config_,
-                              with_values("text_encoder.", text_encoder_->parameters(), instead)));
-  YARD_TRY(copy_tokenizer(recipe.model.tokenizer, dir + "/tokenizer",
-                          text_encoder_->config().max_position_embeddings));
-  YARD_TRY(make_directories(dir + "/scheduler"));
-  YARD_TRY(
-      write_json(dir + "/scheduler/scheduler_config.json", scheduler_config(recipe.diffusion)));
-  return write_json(dir + "/model_index.json", model_index(recipe.diffusion));
 }
 
 }  // namespace yard::loop

@@ -1,4 +1,6 @@
-// Networks: the models of a run, made or loaded as the recipe says, and how they are saved.
+// Networks: the models of a run, made or loaded as the recipe says.
+//
+// How they are saved as a pipeline: pipeline_folder.h.
 #pragma once
 
 #include <functional>
@@ -8,11 +10,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "loop/caption_tokenizer.h"
+#include "loop/denoiser.h"
 #include "loop/recipe.h"
 #include "models/autoencoder_kl.h"
 #include "models/clip_text.h"
-#include "models/unet_2d_condition.h"
-#include "text/clip_tokenizer.h"
 
 namespace yard::loop {
 
@@ -22,22 +24,38 @@ bool has_memory(const at::Tensor& parameter);
 // Memory of its own for one that has none; its values are not set.
 void give_memory(const at::Tensor& parameter);
 
+// A text encoder, and how it is saved.
+struct TextEncoder {
+  std::unique_ptr<models::ClipTextModel> model;
+  Json config;
+  bool frozen = false;
+};
+
 // Not thread-safe. Parts that the recipe does not name are null.
 class Networks {
  public:
   // Where the recipe shards parameters, these have no memory yet: see start() and fill_in().
   // kNotFound, kInvalidArgument: a folder or configuration is wrong, parts do not fit each other or
-  // the tokenizer (null for synthetic data).
+  // the tokenizers (null for synthetic data).
   static Result<std::unique_ptr<Networks>> create(const Recipe& recipe,
-                                                  const text::ClipTokenizer* tokenizer);
+                                                  const CaptionTokenizer* tokenizer);
 
   const models::AutoencoderKL* autoencoder() const { return autoencoder_.get(); }
-  const models::UNet2DConditionModel* unet() const { return unet_.get(); }
-  const models::ClipTextModel* text_encoder() const { return text_encoder_.get(); }
+  const Denoiser* denoiser() const { return denoiser_.get(); }
+  // None, one, or the two of Stable Diffusion XL.
+  const std::vector<TextEncoder>& text_encoders() const { return text_encoders_; }
+  const Json& autoencoder_config() const { return autoencoder_config_; }
+  const Json& denoiser_config() const { return denoiser_config_; }
   ModelFactors factors() const;
   // What the denoiser's latents were multiplied by.
   double scaling_factor() const { return scaling_factor_; }
   void set_scaling_factor(double factor) { scaling_factor_ = factor; }
+
+  // Ids per caption of each text encoder.
+  std::vector<size_t> caption_lengths() const;
+  bool text_is_frozen() const;
+  // What the denoiser is told of captions: of CaptionTokenizer::ids(), [B, L].
+  DenoiserCondition encode_captions(const at::Tensor& ids, bool bf16) const;
 
   // The parameters that stages of that kind train, in order of use, named "unet.conv_in.weight";
   // they alone require grad afterwards. Without those whose names match one of `freeze` ('*' and
@@ -54,28 +72,26 @@ class Networks {
   // Every parameter, named likewise.
   std::vector<models::NamedTensor> parameters() const;
 
-  // Writes `dir` as StableDiffusionPipeline.from_pretrained wants it; tokenizer files are copied.
-  // `sample_side`: pixels, the side that pictures are made at. `instead`: values of parameters, by
-  // their names, that are saved in place of what the models hold.
-  Status save_pipeline(const std::string& dir, const Recipe& recipe, int64_t sample_side,
-                       const std::vector<models::NamedTensor>& instead = {}) const;
-  // The autoencoder alone, for runs that train nothing else.
-  Status save_autoencoder(const std::string& dir, int64_t sample_side,
-                          const std::vector<models::NamedTensor>& instead = {}) const;
-
  private:
   Networks() = default;
-  Status build(const Recipe& recipe, const text::ClipTokenizer* tokenizer);
-  Status check(const Recipe& recipe, const text::ClipTokenizer* tokenizer) const;
+  Status build_autoencoder(const Recipe& recipe);
+  Status build_denoiser(const Recipe& recipe);
+  Status build_text_encoders(const Recipe& recipe, const CaptionTokenizer* tokenizer);
+  Status check(const CaptionTokenizer* tokenizer) const;
+  Status check_text(const CaptionTokenizer* tokenizer) const;
+  Status check_context() const;
+  bool is_used(size_t encoder_index, const std::string& parameter) const;
 
   std::unique_ptr<models::AutoencoderKL> autoencoder_;
-  std::unique_ptr<models::UNet2DConditionModel> unet_;
-  std::unique_ptr<models::ClipTextModel> text_encoder_;
-  Json autoencoder_config_, unet_config_, text_encoder_config_;
-  bool text_encoder_frozen_ = false;
+  std::unique_ptr<Denoiser> denoiser_;
+  std::vector<TextEncoder> text_encoders_;
+  Json autoencoder_config_, denoiser_config_;
   // By parameter, of parts that were made without memory.
   std::map<std::string, std::function<void(at::Tensor& out)>> starts_;
   double scaling_factor_ = 1;
 };
+
+// "text_encoder", "text_encoder_2".
+std::string text_encoder_name(size_t index);
 
 }  // namespace yard::loop

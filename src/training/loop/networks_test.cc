@@ -45,10 +45,57 @@ bool has(const std::string& text, std::string_view part) {
 TEST(NetworksTest, ADenoiserThatWantsMoreThanCaptionsIsRefused) {
   EXPECT_EQ(error_of(unet_of(Json::object())), "");
   EXPECT_TRUE(has(error_of(unet_of({{"num_class_embeds", 3}})), "it wants class labels"));
-  EXPECT_TRUE(has(error_of(unet_of({{"addition_embed_type", "text_time"},
-                                    {"addition_time_embed_dim", 4},
-                                    {"projection_class_embeddings_input_dim", 40}})),
-                  "it wants 'addition_embed_type'"));
+}
+
+// Stable Diffusion XL's: 6 sizes of 4 values each leave 16 of 40 for a caption's state.
+ModelRecipe xl_of(int64_t text_width, int64_t projection) {
+  ModelRecipe recipe = unet_of({{"addition_embed_type", "text_time"},
+                                {"addition_time_embed_dim", 4},
+                                {"cross_attention_dim", 16 + text_width},
+                                {"projection_class_embeddings_input_dim", 40}});
+  recipe.text_encoder = ModelPart{.from = "", .config = kText};
+  recipe.text_encoder_2 = ModelPart{
+      .from = "",
+      .config = with(kText, {{"hidden_size", text_width}, {"projection_dim", projection}})};
+  return recipe;
+}
+
+TEST(NetworksTest, ADenoiserOfTextAndSizesNeedsTwoTextEncodersThatFit) {
+  EXPECT_EQ(error_of(xl_of(8, 16)), "");
+  EXPECT_TRUE(has(error_of(xl_of(8, 12)), "leaves 16 for a caption"));
+  ModelRecipe one = xl_of(8, 16);
+  one.text_encoder_2.reset();
+  one.unet->config["cross_attention_dim"] = 16;
+  EXPECT_TRUE(has(error_of(one), "needs model.text_encoder_2"));
+  ModelRecipe wide = xl_of(8, 16);
+  wide.unet->config["addition_time_embed_dim"] = 8;
+  EXPECT_TRUE(has(error_of(wide), "leaves nothing for a caption"));
+}
+
+TEST(NetworksTest, OfTwoTextEncodersTheFirstOnesLastLayerIsNotTrained) {
+  Recipe recipe{.model = xl_of(8, 16)};
+  auto networks = *Networks::create(recipe, nullptr);
+  size_t first = 0, second = 0;
+  const auto trained = *networks->begin_training(Train::kDenoiser, {});
+  for (const models::NamedTensor& p : trained) {
+    first += p.name.starts_with("text_encoder.text_model.encoder") ||
+             p.name.starts_with("text_encoder.text_model.final_layer_norm");
+    second += p.name.starts_with("text_encoder_2.text_model.encoder");
+  }
+  EXPECT_EQ(first, 0u) << "it has one layer, and that comes behind the state that is used";
+  EXPECT_GT(second, 0u);
+}
+
+TEST(NetworksTest, ATransformerThatDiffusersCouldNotCallIsRefused) {
+  const auto transformer = [](const Json& changes) {
+    const Json config = {{"num_attention_heads", 2}, {"attention_head_dim", 6},
+                         {"num_layers", 1},          {"cross_attention_dim", 12},
+                         {"sample_size", 8},         {"caption_channels", 16}};
+    return ModelRecipe{.transformer = ModelPart{.from = "", .config = with(config, changes)}};
+  };
+  EXPECT_EQ(error_of(transformer(Json::object())), "");
+  EXPECT_TRUE(has(error_of(transformer({{"out_channels", 7}})), "twice that"));
+  EXPECT_TRUE(has(error_of(transformer({{"use_additional_conditions", true}})), "of 128"));
 }
 
 TEST(NetworksTest, LatentsThatAreShiftedAreRefused) {
@@ -65,7 +112,8 @@ TEST(NetworksTest, ATextProjectionIsRefused) {
   const models::ClipTextModel model(*models::ClipTextConfig::parse(config, "text"), 1);
   ASSERT_TRUE(models::save_model(folder, models::ModelKind::kClipTextProjection, config,
                                  model.parameters()));
-  const ModelRecipe recipe{.text_encoder = ModelPart{.from = folder, .config = {}}};
+  ModelRecipe recipe;
+  recipe.text_encoder = ModelPart{.from = folder, .config = {}};
   EXPECT_TRUE(has(error_of(recipe), "must be a CLIPTextModel"));
   std::filesystem::remove_all(folder);
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 #include <set>
 
 #include "base/file.h"
@@ -26,6 +28,14 @@ Status read_synthetic(const YamlDocument& document, const Json& map, DataRecipe&
   return fields.status();
 }
 
+// Then pictures are not needed, as far as the stages with latents go.
+bool any_stage_has_latents(const YamlDocument& document) {
+  const Json& stages = child(document.root, "stages");
+  return stages.is_array() && std::any_of(stages.begin(), stages.end(), [](const Json& stage) {
+           return stage.is_object() && stage.contains("latents");
+         });
+}
+
 Status read_data(const YamlDocument& document, DataRecipe& data) {
   const Json& map = child(document.root, "data");
   Fields fields(document, map, "data");
@@ -33,7 +43,8 @@ Status read_data(const YamlDocument& document, DataRecipe& data) {
     YARD_TRY(read_synthetic(document, *synthetic, data));
     return fields.status();
   }
-  fields.require("shards", data.shards)
+  if (!any_stage_has_latents(document)) fields.require("shards", data.shards);
+  fields.read("shards", data.shards)
       .read("image", data.image)
       .read("caption", data.caption)
       .read("held_out", data.held_out)
@@ -50,37 +61,50 @@ Status read_data(const YamlDocument& document, DataRecipe& data) {
   return fields.status();
 }
 
-// `frozen` is ours; every other key beside `from` belongs to the model and is checked there.
-Result<std::optional<ModelPart>> read_part(const YamlDocument& document, const Json* map,
-                                           const std::string& key) {
+// `frozen` is ours, and of text encoders; every other key beside `from` belongs to the model and is
+// checked there.
+Status read_frozen(Fields& fields, std::string_view key, ModelPart& part) {
+  if (!key.starts_with("text_encoder") || !part.config.contains("frozen")) return Ok{};
+  YARD_ASSIGN(part.frozen, json_field<bool>(part.config, "frozen", fmt::format("model.{}", key)));
+  part.config.erase("frozen");
+  if (part.frozen && part.from.empty())
+    fields.fail(fmt::format("model.{}.frozen", key),
+                fmt::format("model.{}: frozen new weights learn nothing; give 'from' too", key));
+  return Ok{};
+}
+
+Result<std::optional<ModelPart>> read_part(const YamlDocument& document, Fields& fields,
+                                           std::string_view key) {
+  const std::string path = fmt::format("model.{}", key);
+  const Json* map = fields.find(key);
   if (map == nullptr) return std::optional<ModelPart>();
   ModelPart part{.config = *map};
   if (!map->is_object())
-    return Error{Code::kInvalidArgument, fmt::format("{}: 'model.{}' must be a map of keys",
-                                                     document.where("model." + key), key)};
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{}: 'model.{}' must be a map of keys", document.where(path), key)};
   if (map->contains("from")) {
-    const std::string path = "model." + key;
     YARD_TRY(refuse_unknown_keys(*map, {"from", "frozen"}, document.where(path) + ": " + path));
     YARD_ASSIGN(part.from, json_field<std::string>(*map, "from", document.where(path)));
     part.config.erase("from");
   }
+  YARD_TRY(read_frozen(fields, key, part));
   return std::optional<ModelPart>(std::move(part));
 }
 
 Status read_model(const YamlDocument& document, ModelRecipe& model) {
   Fields fields(document, child(document.root, "model"), "model");
-  YARD_ASSIGN(model.autoencoder, read_part(document, fields.find("autoencoder"), "autoencoder"));
-  YARD_ASSIGN(model.unet, read_part(document, fields.find("unet"), "unet"));
-  YARD_ASSIGN(model.text_encoder, read_part(document, fields.find("text_encoder"), "text_encoder"));
-  fields.read("tokenizer", model.tokenizer);
-  if (model.text_encoder && model.text_encoder->config.contains("frozen")) {
-    YARD_ASSIGN(model.text_encoder_frozen,
-                json_field<bool>(model.text_encoder->config, "frozen", "model.text_encoder"));
-    model.text_encoder->config.erase("frozen");
-    if (model.text_encoder_frozen && model.text_encoder->from.empty())
-      fields.fail("model.text_encoder.frozen",
-                  "model.text_encoder: frozen new weights learn nothing; give 'from' too");
-  }
+  YARD_ASSIGN(model.autoencoder, read_part(document, fields, "autoencoder"));
+  YARD_ASSIGN(model.unet, read_part(document, fields, "unet"));
+  YARD_ASSIGN(model.transformer, read_part(document, fields, "transformer"));
+  YARD_ASSIGN(model.text_encoder, read_part(document, fields, "text_encoder"));
+  YARD_ASSIGN(model.text_encoder_2, read_part(document, fields, "text_encoder_2"));
+  fields.read("tokenizer", model.tokenizer).read("tokenizer_2", model.tokenizer_2);
+  if (model.unet && model.transformer)
+    fields.fail("model.transformer", "model: either 'unet' or 'transformer' is the denoiser");
+  if (model.text_encoder_2 && !model.text_encoder)
+    fields.fail("model.text_encoder_2", "model: 'text_encoder_2' needs 'text_encoder' too");
+  if (!model.tokenizer_2.empty() && !model.text_encoder_2)
+    fields.fail("model.tokenizer_2", "model: 'tokenizer_2' is for 'text_encoder_2'");
   return fields.status();
 }
 
@@ -93,6 +117,35 @@ void read_micro_batch(Fields& fields, StageRecipe& stage) {
   }
   fields.read("micro_batch", stage.micro_batch)
       .in_range<int64_t>("micro_batch", stage.micro_batch, 0, 1 << 24);
+}
+
+// "512x768" is 512 wide and 768 high.
+std::optional<PictureSide> parse_side(std::string_view text) {
+  PictureSide side;
+  const size_t x = text.find('x');
+  if (x == std::string_view::npos) return std::nullopt;
+  const auto read = [](std::string_view digits, int64_t& out) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
+    return error == std::errc() && end == digits.data() + digits.size() && out >= 1 &&
+           out <= kResolutionMax;
+  };
+  if (!read(text.substr(0, x), side.width) || !read(text.substr(x + 1), side.height))
+    return std::nullopt;
+  return side;
+}
+
+void read_buckets(Fields& fields, const std::string& path, StageRecipe& stage) {
+  std::vector<std::string> texts;
+  fields.read("aspect_buckets", texts);
+  for (const std::string& text : texts) {
+    const auto side = parse_side(text);
+    if (!side)
+      return fields.fail(path + ".aspect_buckets",
+                         fmt::format("{}: 'aspect_buckets' has '{}'; WIDTHxHEIGHT is meant, sides "
+                                     "of 1 to {}",
+                                     path, text, kResolutionMax));
+    stage.aspect_buckets.push_back(*side);
+  }
 }
 
 Status read_stage(const YamlDocument& document, size_t index, const Recipe& recipe,
@@ -129,10 +182,14 @@ Status read_stage(const YamlDocument& document, size_t index, const Recipe& reci
       .read("freeze", stage.freeze)
       .read("random_flip", stage.random_flip)
       .read("cache_latents", stage.cache_latents)
+      .read("latents", stage.latents)
+      .read("ranks", stage.ranks)
+      .in_range<int64_t>("ranks", stage.ranks, 0, 1 << 20)
       .read_enum("reconstruction", stage.reconstruction,
                  {{"l1", Reconstruction::kL1}, {"mse", Reconstruction::kMse}})
       .read("kl_weight", stage.kl_weight)
       .in_range("kl_weight", stage.kl_weight, 0.0, 1e6);
+  read_buckets(fields, path, stage);
   const bool word =
       !stage.name.empty() && std::all_of(stage.name.begin(), stage.name.end(), [](unsigned char c) {
         return std::isalnum(c) || c == '-' || c == '_';
@@ -205,7 +262,7 @@ class Consistency {
     const ModelRecipe& model = recipe_.model;
     if (model.autoencoder || model.text_encoder || !model.tokenizer.empty())
       return refuse("data.synthetic",
-                    "synthetic data takes a unet alone: no autoencoder, "
+                    "synthetic data takes a denoiser alone: no autoencoder, "
                     "text_encoder or tokenizer");
     if (!recipe_.sampling.prompts.empty())
       return refuse("sampling.prompts", "synthetic data cannot give pictures of prompts");
@@ -216,8 +273,13 @@ class Consistency {
     const std::string path = fmt::format("stages.{}", i);
     if (!recipe_.model.autoencoder)
       return refuse(path, "an autoencoder stage needs model.autoencoder");
-    if (recipe_.stages[i].cache_latents)
+    const StageRecipe& stage = recipe_.stages[i];
+    if (stage.cache_latents)
       return refuse(path + ".cache_latents", "an autoencoder stage has no latents to keep");
+    if (!stage.latents.empty())
+      return refuse(path + ".latents", "an autoencoder stage needs pictures, not latents");
+    if (recipe_.data.shards.empty() && !recipe_.data.synthetic)
+      return refuse(path, "an autoencoder stage needs pictures: data.shards");
     const bool late =
         std::any_of(recipe_.stages.begin(), recipe_.stages.begin() + static_cast<std::ptrdiff_t>(i),
                     [](const StageRecipe& before) { return before.train == Train::kDenoiser; });
@@ -228,8 +290,9 @@ class Consistency {
   Status check_denoiser_stage(size_t i) const {
     const std::string path = fmt::format("stages.{}", i);
     const ModelRecipe& model = recipe_.model;
-    if (!model.unet) return refuse(path, "a denoiser stage needs model.unet");
-    if (recipe_.data.synthetic) return Ok{};
+    if (!model.has_denoiser())
+      return refuse(path, "a denoiser stage needs model.unet or model.transformer");
+    if (recipe_.data.synthetic) return check_synthetic_stage(i);
     if (!model.autoencoder || !model.text_encoder || model.tokenizer.empty())
       return refuse(path,
                     "a denoiser stage needs model.autoencoder, model.text_encoder and "
@@ -244,7 +307,34 @@ class Consistency {
       return refuse(path + ".cache_latents",
                     "cache_latents keeps one latent per picture: set "
                     "random_flip and random_crop to false");
+    return check_data_of(i);
+  }
+
+  Status check_data_of(size_t i) const {
+    const std::string path = fmt::format("stages.{}", i);
+    const StageRecipe& stage = recipe_.stages[i];
+    if (stage.latents.empty() && recipe_.data.shards.empty())
+      return refuse(path, "the stage needs data.shards, or latents of its own");
+    if (!stage.latents.empty() &&
+        (stage.cache_latents || stage.random_flip || recipe_.data.random_crop))
+      return refuse(path + ".latents",
+                    "latents that are on disk are one per picture: set cache_latents, random_flip "
+                    "and random_crop to false");
+    if (stage.aspect_buckets.empty()) return Ok{};
+    if (!stage.latents.empty() || stage.cache_latents)
+      return refuse(path + ".aspect_buckets",
+                    "pictures are put into buckets as they are read: not with latents or "
+                    "cache_latents");
+    if (recipe_.data.cache_bytes > 0)
+      return refuse("data.cache",
+                    "stages with aspect_buckets read pictures anew: set data.cache to 0");
     return Ok{};
+  }
+
+  Status check_synthetic_stage(size_t i) const {
+    const StageRecipe& stage = recipe_.stages[i];
+    if (stage.latents.empty() && stage.aspect_buckets.empty()) return Ok{};
+    return refuse(fmt::format("stages.{}", i), "synthetic data has no latents and no buckets");
   }
 
   const YamlDocument& document_;

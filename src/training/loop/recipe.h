@@ -48,14 +48,25 @@ struct DataRecipe {
 struct ModelPart {
   std::string from;  // folder; empty: new weights
   Json config;       // the keys of config.json given in the recipe, an object
+  bool frozen = false;
 };
 
 struct ModelRecipe {
   std::optional<ModelPart> autoencoder;
-  std::optional<ModelPart> unet;
+  std::optional<ModelPart> unet;         // the denoiser: either this
+  std::optional<ModelPart> transformer;  // or this
   std::optional<ModelPart> text_encoder;
-  bool text_encoder_frozen = false;
+  std::optional<ModelPart> text_encoder_2;  // as Stable Diffusion XL has it
   std::string tokenizer;
+  std::string tokenizer_2;  // empty: the first
+
+  bool has_denoiser() const { return unet || transformer; }
+};
+
+struct PictureSide {
+  int64_t width = 0;
+  int64_t height = 0;
+  bool operator==(const PictureSide&) const = default;
 };
 
 struct EmaRecipe {
@@ -84,6 +95,10 @@ struct StageRecipe {
   std::vector<std::string> freeze;  // patterns of parameter names
   bool random_flip = false;
   bool cache_latents = false;
+  std::string latents;  // folder of shards that `yard prep latents` made; empty: none
+  // Each batch is of one of these sizes, each picture of that whose aspect is nearest its own.
+  std::vector<PictureSide> aspect_buckets;
+  int64_t ranks = 0;  // that the stage is meant for; 0: any
   Reconstruction reconstruction = Reconstruction::kL1;
   double kl_weight = 1e-6;
 };
@@ -143,6 +158,7 @@ struct GuardRecipe {
 
 struct CheckpointRecipe {
   int64_t every_steps = 500;
+  double every_minutes = 0;  // besides; 0: never
   int64_t keep = 2;
 };
 
@@ -205,7 +221,7 @@ Result<Recipe> load_recipe(const std::string& path, const std::vector<std::strin
 // Factors by which a picture and its latents must divide; 1: no such part.
 struct ModelFactors {
   int64_t autoencoder = 1;
-  int64_t unet = 1;
+  int64_t denoiser = 1;
 };
 
 // Fills in micro_batch where it was left out. kInvalidArgument: a batch that `rank_count` ranks

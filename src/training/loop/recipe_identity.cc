@@ -32,6 +32,10 @@ Json identity_of(const StageRecipe& s, const EmaRecipe& run_ema) {
               {"reconstruction", static_cast<int>(s.reconstruction)},
               {"kl_weight", s.kl_weight}};
   const StageRecipe usual;
+  add_changed(out, "latents", !s.latents.empty(), false);
+  Json buckets = Json::array();
+  for (const PictureSide& side : s.aspect_buckets) buckets.push_back({side.width, side.height});
+  add_changed(out, "aspect_buckets", buckets, Json(Json::array()));
   add_changed(out, "final_learning_rate", s.final_learning_rate, usual.final_learning_rate);
   add_changed(out, "power", s.power, usual.power);
   add_changed(out, "freeze", s.freeze, usual.freeze);
@@ -100,11 +104,16 @@ Json Recipe::identity() const {
                {{"autoencoder", identity_of(model.autoencoder)},
                 {"unet", identity_of(model.unet)},
                 {"text_encoder", identity_of(model.text_encoder)},
-                {"text_encoder_frozen", model.text_encoder_frozen}}},
+                {"text_encoder_frozen", model.text_encoder && model.text_encoder->frozen}}},
               {"optimizer", identity_of(optimizer)},
               {"ema", identity_of(ema)},
               {"diffusion", identity_of(diffusion)},
               {"stages", Json::array()}};
+  if (model.transformer) out["model"]["transformer"] = identity_of(model.transformer);
+  if (model.text_encoder_2) {
+    out["model"]["text_encoder_2"] = identity_of(model.text_encoder_2);
+    out["model"]["text_encoder_2_frozen"] = model.text_encoder_2->frozen;
+  }
   // How the model is shared out may change from one start to the next, what is computed may not.
   if (parallel.bf16_parameters)
     out["parallel"] = {{"parameters", "bf16"},

@@ -184,6 +184,8 @@ Status read_checkpoint(const YamlDocument& document, CheckpointRecipe& out) {
   Fields fields(document, child(document.root, "checkpoint"), "checkpoint");
   fields.read("every_steps", out.every_steps)
       .in_range<int64_t>("every_steps", out.every_steps, 0, kCountMax)
+      .read("every_minutes", out.every_minutes)
+      .in_range("every_minutes", out.every_minutes, 0.0, 1e6)
       .read("keep", out.keep)
       .in_range<int64_t>("keep", out.keep, 1, 1'000'000);
   return fields.status();

@@ -219,7 +219,7 @@ TEST(RecipeTest, ResolutionsThatTheModelCannotHalveAreRefusedWithWhatFits) {
   const Status status = fit_stages(*recipe, 2, {4, 2});
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message,
-            "stage 'low': a resolution of 36 is not a multiple of 8 (autoencoder 4 x unet 2); "
+            "stage 'low': a resolution of 36 is not a multiple of 8 (autoencoder 4 x denoiser 2); "
             "32, 40 or 48 would fit");
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 
 #include "loop/run_context_internal.h"
+#include "loop/sampler.h"
 
 namespace yard::loop {
 
@@ -15,10 +16,16 @@ void set_up_torch(const Recipe& recipe, int thread_count) {
 Status open_inputs(RunContext& context) {
   const Recipe& recipe = context.recipe;
   if (!recipe.model.tokenizer.empty()) {
-    YARD_ASSIGN(context.tokenizer, text::ClipTokenizer::open(recipe.model.tokenizer));
+    YARD_ASSIGN(context.tokenizer, CaptionTokenizer::open(recipe.model));
   }
   YARD_ASSIGN(context.networks,
               Networks::create(recipe, context.tokenizer ? &*context.tokenizer : nullptr));
+  if (context.tokenizer) context.tokenizer->set_lengths(context.networks->caption_lengths());
+  if (context.wants_sizes() && recipe.data.random_crop)
+    return Error{Code::kInvalidArgument,
+                 "data.random_crop: the denoiser is told where pictures were cut, and they must be "
+                 "cut from the middle"};
+  if (!recipe.sampling.prompts.empty()) YARD_TRY(sampling_plan_of(recipe));
   if (!recipe.data.synthetic) {
     YARD_ASSIGN(context.samples, Samples::open(recipe.data, recipe.seed));
   }

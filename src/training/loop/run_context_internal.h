@@ -6,8 +6,10 @@
 
 #include "base/clock.h"
 #include "collective/collective.h"
+#include "loop/caption_tokenizer.h"
 #include "loop/diffusion.h"
 #include "loop/heartbeat_writer.h"
+#include "loop/latent_shards.h"
 #include "loop/metrics_writer.h"
 #include "loop/networks.h"
 #include "loop/samples.h"
@@ -23,20 +25,22 @@ struct RunContext {
   collective::Group& group;
   HeartbeatWriter& heartbeat;
   DiffusionSchedule schedule;
-  std::optional<text::ClipTokenizer> tokenizer;
+  std::optional<CaptionTokenizer> tokenizer;
   std::unique_ptr<Samples> samples;  // null for synthetic data
   std::unique_ptr<Networks> networks;
   std::unique_ptr<TrainingGroups> groups;
-  MetricsWriter metrics;  // of rank 0; the others' tells nobody
+  std::unique_ptr<LatentSet> latents;  // of the present stage, where it has them
+  MetricsWriter metrics;               // of rank 0; the others' tells nobody
 
   bool bf16() const { return recipe.precision == Precision::kBF16; }
   bool is_first_rank() const { return group.rank() == 0; }
   RankPlace place() const { return {group.rank(), group.size()}; }
-  // Ids per caption; 0 without a text encoder.
-  size_t token_count() const {
-    return networks->text_encoder() == nullptr
-               ? 0
-               : static_cast<size_t>(networks->text_encoder()->config().max_position_embeddings);
+  // Null where captions are of no use: for autoencoders and for synthetic data.
+  const CaptionTokenizer* tokenizer_for(Train train) const {
+    return train == Train::kDenoiser && tokenizer ? &*tokenizer : nullptr;
+  }
+  bool wants_sizes() const {
+    return networks->denoiser() != nullptr && networks->denoiser()->wants().sizes;
   }
 };
 

@@ -1,11 +1,14 @@
 #include "loop/samples.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
 
-#include <chrono>
-#include <span>
+#include <algorithm>
+#include <cmath>
+#include <sstream>
 
-#include "shards/sample_plan.h"
+#include "shards/shard_reader.h"
 #include "tensor/host_tensor.h"
 #include "tensor/normal.h"
 
@@ -14,20 +17,36 @@ namespace {
 
 using loader::LoaderState;
 
+// N(0, 1), a row for each id.
+at::Tensor drawn(at::IntArrayRef shape, std::span<const uint64_t> ids, tensor::Draw draw) {
+  at::Tensor out = at::empty(shape, at::kFloat);
+  const auto values = tensor::floats_of(out);
+  const size_t row = values.size() / ids.size();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    draw.sample = ids[i];
+    tensor::fill_normal(draw, values.subspan(i * row, row));
+  }
+  return out;
+}
+
 class LoaderSteps final : public StepSource {
  public:
-  LoaderSteps(std::unique_ptr<loader::Loader> loader, LoaderState start,
-              const text::ClipTokenizer* tokenizer, size_t token_count)
-      : loader_(std::move(loader)),
-        position_(start),
-        tokenizer_(tokenizer),
-        token_count_(token_count) {}
+  LoaderSteps(std::unique_ptr<loader::Loader> loader, LoaderState start, Samples& samples,
+              const Samples::Wanted& wanted)
+      : loader_(std::move(loader)), position_(start), samples_(samples), wanted_(wanted) {}
 
   Result<StepData> next() override {
     // Never given up in the middle: peers wait for this rank's share of the step.
     YARD_ASSIGN(loader::Batch batch, loader_->next(StopToken()));
-    StepData data{.ids = batch.sample_ids, .keys = batch.keys, .pictures = pictures_of(batch)};
-    if (tokenizer_ != nullptr) data.tokens = tokenize(*tokenizer_, batch.captions, token_count_);
+    StepData data;
+    data.ids = batch.sample_ids;
+    data.keys = batch.keys;
+    data.pictures = pictures_of(batch);
+    if (wanted_.tokens != nullptr) data.tokens = wanted_.tokens->ids(batch.captions);
+    if (wanted_.sizes) {
+      YARD_ASSIGN(data.condition.sizes, samples_.sizes(batch.sample_ids, batch.image_size.height,
+                                                       batch.image_size.width));
+    }
     position_ = {batch.position.epoch, batch.position.batch + 1};
     if (position_.batch == static_cast<uint64_t>(loader_->batches_per_epoch()))
       position_ = {position_.epoch + 1, 0};
@@ -40,21 +59,20 @@ class LoaderSteps final : public StepSource {
  private:
   std::unique_ptr<loader::Loader> loader_;
   LoaderState position_;
-  const text::ClipTokenizer* tokenizer_;
-  const size_t token_count_;
+  Samples& samples_;
+  const Samples::Wanted wanted_;
 };
 
 class SyntheticSteps final : public StepSource {
  public:
   SyntheticSteps(const SyntheticData& data, const StageRecipe& stage, uint64_t seed,
-                 RankPlace place, LoaderState start, int64_t channels, int64_t context_width)
+                 RankPlace place, LoaderState start, const Denoiser& denoiser)
       : data_(data),
         stage_(stage),
         seed_(seed),
         place_(place),
         position_(start),
-        channels_(channels),
-        context_width_(context_width) {}
+        denoiser_(denoiser) {}
 
   Result<StepData> next() override {
     const int64_t share = stage_.batch / place_.size;
@@ -65,10 +83,10 @@ class SyntheticSteps final : public StepSource {
       step.ids.push_back((first + static_cast<uint64_t>(i)) % static_cast<uint64_t>(data_.samples));
       step.keys.push_back("synthetic/" + std::to_string(step.ids.back()));
     }
-    step.latents = draw(step.ids, {share, channels_, stage_.resolution, stage_.resolution},
-                        tensor::Purpose::kSyntheticLatent);
-    step.context =
-        draw(step.ids, {share, data_.tokens, context_width_}, tensor::Purpose::kSyntheticText);
+    step.latents = drawn({share, denoiser_.channels(), stage_.resolution, stage_.resolution},
+                         step.ids, {.seed = seed_, .purpose = tensor::Purpose::kSyntheticLatent});
+    step.condition =
+        synthetic_condition(denoiser_, step.ids, seed_, data_.tokens, stage_.resolution);
     ++position_.batch;
     return step;
   }
@@ -76,30 +94,38 @@ class SyntheticSteps final : public StepSource {
   LoaderState position() const override { return position_; }
 
  private:
-  at::Tensor draw(const std::vector<uint64_t>& ids, at::IntArrayRef shape,
-                  tensor::Purpose purpose) const {
-    at::Tensor out = at::empty(shape, at::kFloat);
-    const auto values = tensor::floats_of(out);
-    const size_t row = values.size() / ids.size();
-    for (size_t i = 0; i < ids.size(); ++i)
-      tensor::fill_normal({.seed = seed_, .purpose = purpose, .sample = ids[i]},
-                          values.subspan(i * row, row));
-    return out;
-  }
-
   const SyntheticData data_;
   const StageRecipe stage_;
   const uint64_t seed_;
   const RankPlace place_;
   LoaderState position_;
-  const int64_t channels_, context_width_;
+  const Denoiser& denoiser_;
 };
+
+// Of the first of those members that the sample has.
+Result<PictureSide> picture_side(const shards::ShardReader& shard, uint64_t sample,
+                                 const std::string& image_members) {
+  std::istringstream members(image_members);
+  for (std::string extension; std::getline(members, extension, ',');) {
+    const shards::ShardIndex::Member* member = shard.index().find(sample, extension);
+    if (member == nullptr) continue;
+    if (const auto size = shard.index().picture_size(sample, *member))
+      return PictureSide{size->width, size->height};
+    break;
+  }
+  return Error{
+      Code::kInvalidArgument,
+      fmt::format("{}: its index does not say how large the picture is, and the denoiser is "
+                  "told that: make the index anew by 'yard shards index'",
+                  shard.where(sample))};
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Samples>> Samples::open(const DataRecipe& recipe, uint64_t seed) {
-  YARD_ASSIGN(const storage::Location location, storage::open_directory(recipe.shards));
   auto samples = std::unique_ptr<Samples>(new Samples(recipe, seed));
+  if (recipe.shards.empty()) return samples;
+  YARD_ASSIGN(const storage::Location location, storage::open_directory(recipe.shards));
   samples->store_ = location.store;
   YARD_ASSIGN(const auto objects, storage::list_all(*location.store, location.key));
   for (const storage::ObjectInfo& object : objects)
@@ -125,8 +151,7 @@ loader::LoaderOptions Samples::options(int64_t resolution) const {
 
 Result<std::unique_ptr<StepSource>> Samples::steps(const StageRecipe& stage, uint64_t stage_seed,
                                                    RankPlace place, LoaderState start,
-                                                   const text::ClipTokenizer* tokenizer,
-                                                   size_t token_count) {
+                                                   const Wanted& wanted) {
   loader::LoaderOptions options = this->options(stage.resolution);
   options.seed = stage_seed;
   options.rank = place.rank;
@@ -134,9 +159,12 @@ Result<std::unique_ptr<StepSource>> Samples::steps(const StageRecipe& stage, uin
   options.global_batch_size = stage.batch;
   options.random_flip = stage.random_flip;
   options.random_crop = recipe_.random_crop;
+  for (const PictureSide& side : stage.aspect_buckets)
+    options.aspect_buckets.push_back({static_cast<int>(side.width), static_cast<int>(side.height)});
+  if (wanted.sizes) YARD_TRY(read_picture_sides());
   YARD_ASSIGN(auto loader, loader::Loader::open(*store_, options, start, counters_));
   return std::unique_ptr<StepSource>(
-      std::make_unique<LoaderSteps>(std::move(loader), start, tokenizer, token_count));
+      std::make_unique<LoaderSteps>(std::move(loader), start, *this, wanted));
 }
 
 Result<std::unique_ptr<loader::Loader>> Samples::one_by_one(int64_t resolution, int64_t begin) {
@@ -147,16 +175,59 @@ Result<std::unique_ptr<loader::Loader>> Samples::one_by_one(int64_t resolution, 
   return loader::Loader::open(*store_, options, {.batch = static_cast<uint64_t>(begin)}, counters_);
 }
 
-at::Tensor tokenize(const text::ClipTokenizer& tokenizer, const std::vector<std::string>& texts,
-                    size_t token_count) {
-  std::vector<int64_t> ids;
-  ids.reserve(texts.size() * token_count);
-  for (const std::string& text : texts) {
-    const std::vector<int64_t> row = tokenizer.encode(text, token_count);
-    ids.insert(ids.end(), row.begin(), row.end());
+Result<std::unique_ptr<loader::Loader>> Samples::of_shard(const std::string& shard,
+                                                          int64_t resolution) {
+  loader::LoaderOptions options = this->options(resolution);
+  options.shards = {shard};
+  options.shuffle = false;
+  options.global_batch_size = 1;
+  options.held_out_count = 0;
+  options.prefetch_batch_count = 32;
+  options.cache_bytes_max = 0;
+  return loader::Loader::open(*store_, options, {}, counters_);
+}
+
+Result<std::vector<PictureSide>> Samples::picture_sides(const std::string& shard) const {
+  YARD_ASSIGN(const shards::ShardReader reader, shards::ShardReader::open(*store_, shard));
+  std::vector<PictureSide> sides;
+  for (uint64_t i = 0; i < reader.index().sample_count(); ++i) {
+    YARD_ASSIGN(const PictureSide side, picture_side(reader, i, recipe_.image));
+    sides.push_back(side);
   }
-  return tensor::copy_of(std::span<const int64_t>(ids),
-                         {static_cast<int64_t>(texts.size()), static_cast<int64_t>(token_count)});
+  return sides;
+}
+
+Status Samples::read_picture_sides() {
+  if (!picture_sides_.empty()) return Ok{};
+  for (const std::string& shard : shards_) {
+    YARD_ASSIGN(const std::vector<PictureSide> some, picture_sides(shard));
+    picture_sides_.insert(picture_sides_.end(), some.begin(), some.end());
+  }
+  return Ok{};
+}
+
+Result<at::Tensor> Samples::sizes(const std::vector<uint64_t>& ids, int64_t height, int64_t width) {
+  YARD_TRY(read_picture_sides());
+  std::vector<float> values;
+  for (const uint64_t id : ids) {
+    YARD_CHECK(id < picture_sides_.size());
+    const std::array<float, 6> row = size_condition(picture_sides_[id], height, width);
+    values.insert(values.end(), row.begin(), row.end());
+  }
+  return tensor::copy_of(std::span<const float>(values), {static_cast<int64_t>(ids.size()), 6});
+}
+
+std::array<float, 6> size_condition(const PictureSide& original, int64_t height, int64_t width) {
+  const auto from_height = static_cast<double>(original.height);
+  const auto from_width = static_cast<double>(original.width);
+  const auto to_height = static_cast<double>(height), to_width = static_cast<double>(width);
+  const double scale = std::max(to_height / from_height, to_width / from_width);
+  const auto margin = [scale](double from, double to) {
+    return static_cast<float>(std::floor(std::max(from * scale - to, 0.0) / 2));
+  };
+  return {static_cast<float>(from_height), static_cast<float>(from_width),
+          margin(from_height, to_height),  margin(from_width, to_width),
+          static_cast<float>(to_height),   static_cast<float>(to_width)};
 }
 
 at::Tensor pictures_of(const loader::Batch& batch) {
@@ -166,9 +237,27 @@ at::Tensor pictures_of(const loader::Batch& batch) {
 
 std::unique_ptr<StepSource> synthetic_steps(const SyntheticData& data, const StageRecipe& stage,
                                             uint64_t stage_seed, RankPlace place, LoaderState start,
-                                            int64_t channels, int64_t context_width) {
-  return std::make_unique<SyntheticSteps>(data, stage, stage_seed, place, start, channels,
-                                          context_width);
+                                            const Denoiser& denoiser) {
+  return std::make_unique<SyntheticSteps>(data, stage, stage_seed, place, start, denoiser);
+}
+
+DenoiserCondition synthetic_condition(const Denoiser& denoiser, std::span<const uint64_t> ids,
+                                      uint64_t seed, int64_t token_count, int64_t picture_side) {
+  const auto count = static_cast<int64_t>(ids.size());
+  const Denoiser::Wants wants = denoiser.wants();
+  const tensor::Draw text{.seed = seed, .purpose = tensor::Purpose::kSyntheticText};
+  DenoiserCondition out;
+  out.context = drawn({count, token_count, denoiser.context_width()}, ids, text);
+  if (wants.pooled_width > 0) {
+    tensor::Draw pooled = text;
+    pooled.step = 1;
+    out.pooled = drawn({count, wants.pooled_width}, ids, pooled);
+  }
+  if (wants.sizes) {
+    const auto side = static_cast<float>(picture_side);
+    out.sizes = at::tensor({side, side, 0.0F, 0.0F, side, side}).expand({count, 6});
+  }
+  return out;
 }
 
 }  // namespace yard::loop

@@ -2,6 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -52,17 +54,24 @@ Status add_up(collective::Group& group, StepSum& sum) {
 
 StageStepper::StageStepper(RunContext& context, StageRecipe& stage, Trainee& trainee)
     : context_(context), stage_(stage), trainee_(trainee) {
-  if (context.tokenizer && context.token_count() > 0)
-    empty_tokens_ = tokenize(*context.tokenizer, {""}, context.token_count());
+  if (context.tokenizer) empty_tokens_ = context.tokenizer->ids({""});
 }
 
 Result<StepReport> StageStepper::step(StepSource& source, int64_t stage_step, int64_t global_step,
                                       const StopToken& stop) {
   const SteadyTime start = std::chrono::steady_clock::now();
-  YARD_ASSIGN(const StepData data, source.next());
+  std::optional<StepData> given;
+  {
+    RECORD_USER_SCOPE("data");
+    YARD_ASSIGN(given, source.next());
+  }
+  const StepData& data = *given;
   StepReport report{.learning_rate = learning_rate_at(stage_, stage_step)};
   report.data_wait_s = seconds_since(start);
-  YARD_ASSIGN(const double own_loss, accumulate(data, global_step));
+  YARD_ASSIGN(const Accumulated done, accumulate(data, global_step));
+  const double own_loss = done.loss;
+  report.forward_s = done.forward_s;
+  report.backward_s = done.backward_s;
   const SteadyTime reduce_start = std::chrono::steady_clock::now();
   StepSum sum{.loss = own_loss / context_.group.size(),
               .not_finite = std::isfinite(own_loss) ? 0.0 : 1.0,
@@ -70,14 +79,20 @@ Result<StepReport> StageStepper::step(StepSource& source, int64_t stage_step, in
               .compute_s = std::vector<double>(static_cast<size_t>(context_.group.size()))};
   sum.compute_s[static_cast<size_t>(context_.group.rank())] =
       seconds_since(start) - report.data_wait_s;
-  YARD_TRY(trainee_.gradients().finish());
-  YARD_TRY(add_up(context_.group, sum));
+  {
+    RECORD_USER_SCOPE("communication");
+    YARD_TRY(trainee_.gradients().finish());
+    YARD_TRY(add_up(context_.group, sum));
+  }
   report.comm_wait_s = seconds_since(reduce_start);
   report.loss = sum.loss;
   report.stop = sum.stop > 0;
   report.rank_compute_s = std::move(sum.compute_s);
   if (sum.not_finite == 0) {
+    RECORD_USER_SCOPE("optimizer");
+    const SteadyTime optimizer_start = std::chrono::steady_clock::now();
     YARD_ASSIGN(report.gradient_norm, trainee_.step(report.learning_rate));
+    report.optimizer_s = seconds_since(optimizer_start);
   }
   if (sum.not_finite > 0 || !std::isfinite(report.gradient_norm))
     report.not_finite = describe(data, own_loss, global_step);
@@ -94,32 +109,40 @@ Status StageStepper::rehearse(int64_t micro_batch) {
   return trainee_.gradients().finish();
 }
 
-Result<double> StageStepper::accumulate(const StepData& data, int64_t global_step) {
+Result<StageStepper::Accumulated> StageStepper::accumulate(const StepData& data,
+                                                           int64_t global_step) {
   while (true) {
-    auto loss = accumulate_once(data, global_step);
-    if (loss || loss.error().code != Code::kExhausted) return loss;
-    YARD_TRY(halve_micro_batch(loss.error()));
+    auto done = accumulate_once(data, global_step);
+    if (done || done.error().code != Code::kExhausted) return done;
+    YARD_TRY(halve_micro_batch(done.error()));
   }
 }
 
-Result<double> StageStepper::accumulate_once(const StepData& data, int64_t global_step) {
+Result<StageStepper::Accumulated> StageStepper::accumulate_once(const StepData& data,
+                                                                int64_t global_step) {
   const auto share = static_cast<int64_t>(data.ids.size());
   parallel::DataParallel& gradients = trainee_.gradients();
   gradients.begin_step();
-  double loss_sum = 0;
+  Accumulated done;
   for (int64_t begin = 0, count = 0; begin < share; begin += count) {
     count = std::min(stage_.micro_batch, share - begin);
     const double weight = static_cast<double>(count) / static_cast<double>(share);
+    const SteadyTime start = std::chrono::steady_clock::now();
     YARD_ASSIGN(const at::Tensor loss, tensor::guard_torch("forward pass", [&] {
+                  RECORD_USER_SCOPE("forward");
                   return Result<at::Tensor>(micro_loss(data, begin, count, global_step));
                 }));
+    done.forward_s += seconds_since(start);
+    const SteadyTime backward_start = std::chrono::steady_clock::now();
+    RECORD_USER_SCOPE("backward");
     // By samples, for the last micro-batch may have fewer of them.
     YARD_TRY(gradients.backward(loss * weight, begin + count < share
                                                    ? parallel::MicroBatch::kMoreToCome
                                                    : parallel::MicroBatch::kLast));
-    loss_sum += loss.item<double>() * weight;
+    done.loss += loss.item<double>() * weight;
+    done.backward_s += seconds_since(backward_start);
   }
-  return loss_sum;
+  return done;
 }
 
 Status StageStepper::halve_micro_batch(const Error& why) {
@@ -153,19 +176,19 @@ StepData StageStepper::made_up_data(int64_t count) const {
                       0);
   };
   if (context_.recipe.data.synthetic) {
-    const models::UNetConfig& unet = networks.unet()->config();
-    data.latents = random({count, unet.in_channels, side, side});
-    data.context =
-        random({count, context_.recipe.data.synthetic->tokens, unet.cross_attention_dim});
+    data.latents = random({count, networks.denoiser()->channels(), side, side});
+    data.condition = synthetic_condition(*networks.denoiser(), data.ids, 0,
+                                         context_.recipe.data.synthetic->tokens, side);
     return data;
   }
   const int64_t factor = networks.factors().autoencoder;
-  if (stage_.cache_latents)
-    data.latents =
-        random({count, networks.unet()->config().in_channels, side / factor, side / factor});
+  if (stage_.cache_latents || !stage_.latents.empty())
+    data.latents = random({count, networks.denoiser()->channels(), side / factor, side / factor});
   else
     data.pictures = random({count, 3, side, side}).clamp(-1, 1);
   if (empty_tokens_.defined()) data.tokens = empty_tokens_.expand({count, -1});
+  if (context_.wants_sizes() && stage_.train == Train::kDenoiser)
+    data.condition.sizes = synthetic_condition(*networks.denoiser(), data.ids, 0, 1, side).sizes;
   return data;
 }
 
@@ -183,24 +206,58 @@ at::Tensor StageStepper::micro_loss(const StepData& data, int64_t begin, int64_t
           ? data.latents.narrow(0, begin, count)
           : encode_latents(*networks.autoencoder(), data.pictures.narrow(0, begin, count),
                            networks.scaling_factor(), context_.bf16());
-  return denoiser_losses(*networks.unet(), context_.schedule, latents,
-                         context_of(data, begin, count, global_step), ids, draws, context_.bf16())
+  return denoiser_losses(*networks.denoiser(), context_.schedule, latents,
+                         condition_of(data, begin, count, global_step), ids, draws, context_.bf16())
       .mean();
 }
 
-at::Tensor StageStepper::context_of(const StepData& data, int64_t begin, int64_t count,
-                                    int64_t global_step) {
-  if (data.context.defined()) return data.context.narrow(0, begin, count);
-  at::Tensor tokens = data.tokens.narrow(0, begin, count).clone();
-  for (int64_t i = 0; i < count; ++i) {
-    const double draw = tensor::draw_uniform({.seed = context_.recipe.seed,
-                                              .purpose = tensor::Purpose::kCaptionDropout,
-                                              .step = static_cast<uint64_t>(global_step),
-                                              .sample = data.ids[static_cast<size_t>(begin + i)]});
-    if (draw < context_.recipe.diffusion.caption_dropout) tokens[i].copy_(empty_tokens_[0]);
+bool StageStepper::drops_caption(uint64_t id, int64_t global_step) const {
+  return tensor::draw_uniform({.seed = context_.recipe.seed,
+                               .purpose = tensor::Purpose::kCaptionDropout,
+                               .step = static_cast<uint64_t>(global_step),
+                               .sample = id}) < context_.recipe.diffusion.caption_dropout;
+}
+
+// Captions that were encoded before: those that are dropped become the empty one.
+void StageStepper::drop_encoded(std::span<const uint64_t> ids, int64_t global_step,
+                                DenoiserCondition& condition) {
+  std::vector<DenoiserCondition> rows;
+  bool any = false;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    DenoiserCondition row = condition.narrow(static_cast<int64_t>(i), 1);
+    if (drops_caption(ids[i], global_step)) {
+      any = true;
+      if (!empty_condition_.context.defined()) {
+        c10::NoGradGuard no_grad;
+        empty_condition_ = context_.networks->encode_captions(empty_tokens_, context_.bf16());
+      }
+      const at::Tensor sizes = row.sizes;
+      row = empty_condition_;
+      row.sizes = sizes;
+    }
+    rows.push_back(row);
   }
-  tensor::Autocast autocast(tokens.device().type(), context_.bf16());
-  return context_.networks->text_encoder()->forward(tokens).last_hidden_state;
+  if (!any) return;
+  condition = rows.front();
+  for (size_t i = 1; i < rows.size(); ++i) condition = joined(condition, rows[i]);
+}
+
+DenoiserCondition StageStepper::condition_of(const StepData& data, int64_t begin, int64_t count,
+                                             int64_t global_step) {
+  DenoiserCondition condition = data.condition.narrow(begin, count);
+  const auto ids =
+      std::span(data.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  if (condition.context.defined()) {
+    if (empty_tokens_.defined()) drop_encoded(ids, global_step, condition);
+    return condition;
+  }
+  at::Tensor tokens = data.tokens.narrow(0, begin, count).clone();
+  for (int64_t i = 0; i < count; ++i)
+    if (drops_caption(ids[static_cast<size_t>(i)], global_step)) tokens[i].copy_(empty_tokens_[0]);
+  const at::Tensor sizes = condition.sizes;
+  condition = context_.networks->encode_captions(tokens, context_.bf16());
+  condition.sizes = sizes;
+  return condition;
 }
 
 NotFinite StageStepper::describe(const StepData& data, double own_loss, int64_t global_step) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct StepReport {
   double gradient_norm = 0;
   bool stop = false;  // a rank was asked to stop
   double step_s = 0, compute_s = 0, data_wait_s = 0, comm_wait_s = 0;
+  // Of compute_s; what is left is bookkeeping.
+  double forward_s = 0, backward_s = 0, optimizer_s = 0;
   std::vector<double> rank_compute_s;  // before gradients were exchanged, by rank
   std::optional<NotFinite> not_finite;
 };
@@ -44,18 +47,27 @@ class StageStepper {
   Status rehearse(int64_t micro_batch);
 
  private:
-  Result<double> accumulate(const StepData& data, int64_t global_step);
-  Result<double> accumulate_once(const StepData& data, int64_t global_step);
+  struct Accumulated {
+    double loss = 0;  // mean over this rank's samples
+    double forward_s = 0, backward_s = 0;
+  };
+  Result<Accumulated> accumulate(const StepData& data, int64_t global_step);
+  Result<Accumulated> accumulate_once(const StepData& data, int64_t global_step);
   Status halve_micro_batch(const Error& why);
   StepData made_up_data(int64_t count) const;
   at::Tensor micro_loss(const StepData& data, int64_t begin, int64_t count, int64_t global_step);
-  at::Tensor context_of(const StepData& data, int64_t begin, int64_t count, int64_t global_step);
+  DenoiserCondition condition_of(const StepData& data, int64_t begin, int64_t count,
+                                 int64_t global_step);
+  bool drops_caption(uint64_t id, int64_t global_step) const;
+  void drop_encoded(std::span<const uint64_t> ids, int64_t global_step,
+                    DenoiserCondition& condition);
   NotFinite describe(const StepData& data, double own_loss, int64_t global_step) const;
 
   RunContext& context_;
   StageRecipe& stage_;
   Trainee& trainee_;
-  at::Tensor empty_tokens_;  // [1, L]; undefined without a text encoder
+  at::Tensor empty_tokens_;            // [1, ids of a caption]; undefined without a text encoder
+  DenoiserCondition empty_condition_;  // of that, once it was wanted
 };
 
 // How many of a rank's samples at once fit into every rank's memory: all of them where

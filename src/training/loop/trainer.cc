@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -17,8 +18,10 @@
 #include "loop/evaluation.h"
 #include "loop/latent_cache.h"
 #include "loop/micro_batch.h"
+#include "loop/pipeline_folder.h"
 #include "loop/run_context_internal.h"
 #include "loop/stage_step.h"
+#include "loop/step_profile.h"
 #include "loop/step_reporter.h"
 #include "loop/trainee.h"
 #include "storage/directory_store.h"
@@ -44,7 +47,10 @@ class Run {
         heartbeat_(context.heartbeat),
         checkpointer_(checkpointer),
         stop_(stop),
-        reporter_(context) {}
+        reporter_(context),
+        profile_(
+            fmt::format("{}/profile/rank-{}", context.options.output_dir, context.group.rank()),
+            context.options.profiled_steps) {}
 
   Status run() {
     YARD_TRY(resume());
@@ -65,6 +71,8 @@ class Run {
   StageRecipe& stage() { return recipe_.stages[state_.stage_index]; }
 
   Status resume() {
+    // Of an autoencoder that is read; one that is trained gives its own at its end.
+    state_.scaling_factor = context_.networks->scaling_factor();
     YARD_ASSIGN(loaded_, checkpointer_.find());
     if (!loaded_) return Ok{};
     state_ = loaded_->state;
@@ -97,25 +105,29 @@ class Run {
 
   Result<std::unique_ptr<StepSource>> open_source() {
     const uint64_t seed = random_u64(recipe_.seed, kStageStream + state_.stage_index, 0);
-    if (recipe_.data.synthetic) {
-      const auto& unet = context_.networks->unet()->config();
+    context_.latents.reset();
+    if (recipe_.data.synthetic)
       return synthetic_steps(*recipe_.data.synthetic, stage(), seed, context_.place(),
-                             state_.position, unet.in_channels, unet.cross_attention_dim);
+                             state_.position, *context_.networks->denoiser());
+    const CaptionTokenizer* tokenizer = context_.tokenizer_for(stage().train);
+    const bool sizes = tokenizer != nullptr && context_.wants_sizes();
+    if (!stage().latents.empty()) {
+      YARD_ASSIGN(context_.latents,
+                  LatentSet::open(stage(), recipe_.data, *context_.networks, *context_.tokenizer));
+      return context_.latents->steps(seed, context_.place(), state_.position);
     }
-    const text::ClipTokenizer* tokenizer =
-        stage().train == Train::kDenoiser ? &*context_.tokenizer : nullptr;
     if (!stage().cache_latents)
-      return context_.samples->steps(stage(), seed, context_.place(), state_.position, tokenizer,
-                                     context_.token_count());
+      return context_.samples->steps(stage(), seed, context_.place(), state_.position,
+                                     {.tokens = tokenizer, .sizes = sizes});
     auto cache = encode_samples(*context_.networks, *context_.samples, tokenizer,
                                 {.resolution = stage().resolution,
                                  .size_bytes_max = recipe_.data.latent_cache_bytes,
-                                 .token_count = context_.token_count(),
                                  .bf16 = context_.bf16()},
                                 group_, stop_);
     if (!cache && cache.error().code == Code::kCancelled) YARD_TRY(wait_and_stop());
     if (!cache) return std::move(cache).error();
-    return cached_steps(*std::move(cache), stage(), seed, context_.place(), state_.position);
+    return cached_steps(*std::move(cache), stage(), seed, context_.place(), state_.position,
+                        sizes ? context_.samples.get() : nullptr);
   }
 
   Status run_stage() {
@@ -155,8 +167,11 @@ class Run {
   enum class Next { kStep, kStageAgain };
 
   Result<Next> run_step(StageStepper& stepper, StepSource& source) {
+    profile_.begin_step();
     YARD_ASSIGN(const StepReport report,
                 stepper.step(source, state_.stage_step, state_.global_step, stop_));
+    if (Status traced = profile_.end_step(report); !traced)
+      log_warning("{}", traced.error().message);
     ++state_.stage_step;
     ++state_.global_step;
     state_.position = source.position();
@@ -170,8 +185,17 @@ class Run {
     if (state_.stage_step == stage().steps) return Next::kStep;  // end_stage() looks and saves
     if (due(recipe_.evaluation.every_steps, state_.stage_step)) YARD_TRY(evaluate());
     if (due(recipe_.sampling.every_steps, state_.stage_step)) YARD_TRY(sample());
-    if (due(recipe_.checkpoint.every_steps, state_.global_step)) YARD_TRY(save());
+    YARD_ASSIGN(const bool late, minutes_are_over());
+    if (late || due(recipe_.checkpoint.every_steps, state_.global_step)) YARD_TRY(save());
     return Next::kStep;
+  }
+
+  // Since the last save, on any rank's clock: all save at the same step.
+  Result<bool> minutes_are_over() {
+    if (recipe_.checkpoint.every_minutes == 0) return false;
+    const std::chrono::duration<double, std::ratio<60>> passed =
+        std::chrono::steady_clock::now() - saved_at_;
+    return any_rank(group_, passed.count() >= recipe_.checkpoint.every_minutes);
   }
 
   Result<Next> watch_loss(const StepReport& report) {
@@ -349,6 +373,7 @@ class Run {
   Status save() {
     heartbeat_.phase("checkpoint");
     YARD_TRY(checkpointer_.save(*context_.networks, trainee_.get(), state_));
+    saved_at_ = std::chrono::steady_clock::now();
     heartbeat_.phase("train");
     return Ok{};
   }
@@ -388,9 +413,9 @@ class Run {
     const std::string dir = context_.options.output_dir + "/pipeline";
     const int64_t side = recipe_.stages.back().resolution;
     const Networks& networks = *context_.networks;
-    if (networks.unet() == nullptr || recipe_.stages.back().train == Train::kAutoencoder)
-      return networks.save_autoencoder(dir + "/vae", side, weights);
-    return networks.save_pipeline(dir, recipe_, side, weights);
+    if (networks.denoiser() == nullptr || recipe_.stages.back().train == Train::kAutoencoder)
+      return save_autoencoder(networks, dir + "/vae", side, weights);
+    return save_pipeline(networks, dir, recipe_, side, weights);
   }
 
   Status tell_finish() {
@@ -410,7 +435,9 @@ class Run {
   std::optional<LoadedCheckpoint> loaded_;  // until its optimiser state was taken up
   std::unique_ptr<Trainee> trainee_;
   HeldOutLoss* held_out_ = nullptr;  // of the present stage
+  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
   StepReporter reporter_;
+  StepProfile profile_;
 };
 
 Status train_guarded(Recipe& recipe, const TrainerOptions& options, collective::Group& group,

@@ -20,6 +20,8 @@ struct TrainerOptions {
   int thread_count = 1;    // intra-op threads of this rank
   // Memory that this rank may take yet, for micro-batches that are probed; 0: not known, no limit.
   uint64_t memory_bytes = 0;
+  // Steps that are traced into output_dir/profile, after the first few of this start; 0: none.
+  int64_t profiled_steps = 0;
 };
 
 // Takes the run up from the newest checkpoint in output_dir, trains the stages that are left, saves

@@ -240,6 +240,10 @@ Result<MappedModel<ClipTextModel>> map_clip_text(const std::string& folder) {
   return map_kind<ClipTextModel, ClipTextConfig>(folder, kind);
 }
 
+Result<MappedModel<PixArtTransformer2DModel>> map_pixart(const std::string& folder) {
+  return map_kind<PixArtTransformer2DModel, PixArtConfig>(folder, ModelKind::kPixArt);
+}
+
 Status copy_parameters(const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to,
                        const std::string& what) {
   YARD_ASSIGN(const std::vector<NamedTensor> sources, match_parameters(from, to, what));

@@ -41,6 +41,7 @@ struct MappedModel {
 Result<MappedModel<UNet2DConditionModel>> map_unet(const std::string& folder);
 Result<MappedModel<AutoencoderKL>> map_autoencoder(const std::string& folder);
 Result<MappedModel<ClipTextModel>> map_clip_text(const std::string& folder);
+Result<MappedModel<PixArtTransformer2DModel>> map_pixart(const std::string& folder);
 
 // Copies `from` into the parameters of the same name, converting the dtype. kInvalidArgument names
 // the first tensor that is missing, of another shape, or not a parameter; `what` names the source.

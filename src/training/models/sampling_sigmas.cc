@@ -174,7 +174,25 @@ std::vector<int64_t> dpm_timesteps(const SchedulerConfig& c, int64_t last, int64
   return out;
 }
 
+// From just under 1 down in even steps, then shifted; timesteps are whole numbers, cut.
+SigmaPath flow_path(const SchedulerConfig& c, int64_t count) {
+  const auto total = static_cast<double>(c.num_train_timesteps);
+  SigmaPath path;
+  for (const double alpha : linspace(1, 1 / total, count + 1)) {
+    const double sigma = c.flow_shift * (1 - alpha) / (1 + (c.flow_shift - 1) * (1 - alpha));
+    path.sigmas.push_back(static_cast<float>(sigma));
+    path.timesteps.push_back(std::trunc(sigma * total));
+  }
+  std::ranges::reverse(path.sigmas);
+  std::ranges::reverse(path.timesteps);
+  path.timesteps.pop_back();
+  path.sigmas.pop_back();
+  end_path(c, training_sigmas(c), path);
+  return path;
+}
+
 SigmaPath dpm_path(const SchedulerConfig& c, int64_t count) {
+  if (c.use_flow_sigmas) return flow_path(c, count);
   const std::vector<float> table = training_sigmas(c);
   SigmaPath path;
   if (c.use_karras_sigmas) {
@@ -197,9 +215,10 @@ SigmaPath dpm_path(const SchedulerConfig& c, int64_t count) {
 
 // A noise level as DPM-Solver counts: signal, noise and the log of their quotient.
 struct Level {
-  explicit Level(float sigma_ratio)
-      : alpha(1 / std::sqrt(sigma_ratio * sigma_ratio + 1)),
-        sigma(sigma_ratio * alpha),
+  // `value`: of a path.
+  Level(const SchedulerConfig& c, float value)
+      : alpha(c.use_flow_sigmas ? 1 - value : 1 / std::sqrt(value * value + 1)),
+        sigma(c.use_flow_sigmas ? value : value * alpha),
         lambda(std::log(alpha) - std::log(sigma)) {}
   float alpha, sigma, lambda;
 };
@@ -214,8 +233,11 @@ void read_dpm_output(PredictionType prediction, const Level& level, SamplingStep
       step.clean_from_output = 1;
       return;
     case PredictionType::kVelocity:
-    case PredictionType::kFlow:
       step.clean_from_sample = level.alpha;
+      step.clean_from_output = -level.sigma;
+      return;
+    case PredictionType::kFlow:
+      step.clean_from_sample = 1;
       step.clean_from_output = -level.sigma;
       return;
   }
@@ -249,12 +271,13 @@ SamplingPlan plan_dpm(const SchedulerConfig& c, int64_t count) {
       c.euler_at_final || (c.lower_order_final && few) || c.final_sigmas_type == FinalSigma::kZero;
   SamplingPlan plan;
   for (size_t i = 0; i < steps; ++i) {
-    const Level from(path.sigmas[i]), to(path.sigmas[i + 1]);
+    const Level from(c, path.sigmas[i]), to(c, path.sigmas[i + 1]);
     SamplingStep step{.timestep = path.timesteps[i]};
     read_dpm_output(c.prediction_type, from, step);
     const bool first_order = c.solver_order == 1 || i == 0 || (i + 1 == steps && eases_out);
     const std::optional<float> h_before =
-        first_order ? std::nullopt : std::optional(from.lambda - Level(path.sigmas[i - 1]).lambda);
+        first_order ? std::nullopt
+                    : std::optional(from.lambda - Level(c, path.sigmas[i - 1]).lambda);
     advance_dpm(c, from, to, h_before, step);
     plan.steps.push_back(step);
   }

@@ -32,6 +32,13 @@ constexpr std::array kPredictions = {
     Name{"v_prediction", PredictionType::kVelocity},
     Name{"sample", PredictionType::kSample},
 };
+// DPM-Solver++ alone.
+constexpr std::array kFlowPredictions = {
+    Name{"epsilon", PredictionType::kEpsilon},
+    Name{"v_prediction", PredictionType::kVelocity},
+    Name{"sample", PredictionType::kSample},
+    Name{"flow_prediction", PredictionType::kFlow},
+};
 constexpr std::array kCurves = {
     Name{"linear", BetaCurve::kLinear},
     Name{"scaled_linear", BetaCurve::kScaledLinear},
@@ -90,7 +97,9 @@ void read_betas(ConfigReader& reader, SchedulerConfig& c) {
   c.beta_end = reader.number("beta_end", c.beta_end);
   c.beta_schedule = read(reader, "beta_schedule", kCurves, c.beta_schedule);
   c.trained_betas = reader.numbers_or_null("trained_betas");
-  c.prediction_type = read(reader, "prediction_type", kPredictions, c.prediction_type);
+  c.prediction_type = c.kind == SchedulerKind::kDpmSolverMultistep
+                          ? read(reader, "prediction_type", kFlowPredictions, c.prediction_type)
+                          : read(reader, "prediction_type", kPredictions, c.prediction_type);
   c.rescale_betas_zero_snr = reader.boolean("rescale_betas_zero_snr", false);
   c.timestep_spacing = read(reader, "timestep_spacing", kSpacings, c.timestep_spacing);
   c.steps_offset = reader.integer("steps_offset", 0);
@@ -149,10 +158,16 @@ void read_dpm(ConfigReader& reader, SchedulerConfig& c) {
   c.lower_order_final = reader.boolean("lower_order_final", true);
   c.euler_at_final = reader.boolean("euler_at_final", false);
   c.lambda_min_clipped = reader.number_or_null("lambda_min_clipped").value_or(c.lambda_min_clipped);
-  for (const char* key : {"use_lu_lambdas", "use_flow_sigmas", "use_dynamic_shifting"})
-    reader.fixed(key, false);
+  for (const char* key : {"use_lu_lambdas", "use_dynamic_shifting"}) reader.fixed(key, false);
   reader.fixed("variance_type", nullptr);
-  for (const char* key : {"flow_shift", "time_shift_type"}) reader.ignored(key);
+  reader.ignored("time_shift_type");
+  c.flow_shift = reader.number("flow_shift", 1);
+  c.use_flow_sigmas = reader.boolean("use_flow_sigmas", false);
+  if (c.use_flow_sigmas != (c.prediction_type == PredictionType::kFlow))
+    reader.fail("'use_flow_sigmas' and 'prediction_type' flow_prediction go together");
+  if (c.use_flow_sigmas && c.use_karras_sigmas)
+    reader.fail("'use_flow_sigmas' and 'use_karras_sigmas' exclude each other");
+  if (c.flow_shift <= 0) reader.fail("'flow_shift' must be above 0");
 }
 
 void read_euler(ConfigReader& reader, SchedulerConfig& c) {
@@ -255,8 +270,7 @@ void write_betas(Json& json, const SchedulerConfig& c) {
   json["beta_end"] = c.beta_end;
   json["beta_schedule"] = text_of(kCurves, c.beta_schedule);
   json["trained_betas"] = c.trained_betas.empty() ? Json() : Json(c.trained_betas);
-  if (c.prediction_type != PredictionType::kFlow)
-    json["prediction_type"] = text_of(kPredictions, c.prediction_type);
+  json["prediction_type"] = text_of(kFlowPredictions, c.prediction_type);
   json["rescale_betas_zero_snr"] = c.rescale_betas_zero_snr;
   json["timestep_spacing"] = text_of(kSpacings, c.timestep_spacing);
   json["steps_offset"] = c.steps_offset;
@@ -273,6 +287,8 @@ void write_dpm(Json& json, const SchedulerConfig& c) {
   json["solver_type"] = text_of(kSolvers, c.solver_type);
   json["lower_order_final"] = c.lower_order_final;
   json["euler_at_final"] = c.euler_at_final;
+  json["use_flow_sigmas"] = c.use_flow_sigmas;
+  json["flow_shift"] = c.flow_shift;
   json["use_karras_sigmas"] = c.use_karras_sigmas;
   json["final_sigmas_type"] = text_of(kFinalSigmas, c.final_sigmas_type);
   // Minus infinity is diffusers' default, and no number of JSON.

@@ -57,6 +57,10 @@ struct SchedulerConfig {
   DpmSolverType solver_type = DpmSolverType::kMidpoint;
   bool lower_order_final = true, euler_at_final = false;
   double lambda_min_clipped = -std::numeric_limits<double>::infinity();
+  // Noise levels of a rectified flow, (1 - s) clean + s noise, instead of those of betas;
+  // prediction_type is then kFlow.
+  bool use_flow_sigmas = false;
+  double flow_shift = 1;
 
   // DPM-Solver++, Euler.
   bool use_karras_sigmas = false;

@@ -134,7 +134,8 @@ Status TrainerTest::run_on(collective::Group& group, const StopToken& stop,
                {.output_dir = dir_ + "/" + output,
                 .job_dir = dir_,
                 .thread_count = 1,
-                .memory_bytes = memory_bytes_},
+                .memory_bytes = memory_bytes_,
+                .profiled_steps = profiled_steps_},
                group, heartbeat, stop);
 }
 

@@ -68,6 +68,7 @@ class TrainerTest : public testing::Test {
 
   std::string dir_;
   uint64_t memory_bytes_ = 0;  // TrainerOptions'
+  int64_t profiled_steps_ = 0;
 };
 
 }  // namespace yard::loop
