@@ -13,7 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kPlain = {"sampling.prompts=[]", "checkpoint.keep=99"};
+// Saved at the end of stages and where a run is stopped.
+const std::vector<std::string> kPlain = {"sampling.prompts=[]", "checkpoint.keep=99",
+                                         "checkpoint.every_steps=0"};
 
 std::vector<std::string> with(std::vector<std::string> more) {
   more.insert(more.begin(), kPlain.begin(), kPlain.end());

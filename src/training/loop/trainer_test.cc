@@ -16,6 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// For what is not about checkpoints: one at the end of each stage is enough.
+const std::string kFewSaves = "checkpoint.every_steps=0";
+
 TEST_F(TrainerTest, LeavesAPipelineSamplesAndCheckpoints) {
   const Status status = run("out");
   ASSERT_TRUE(status) << status.error().message;
@@ -35,18 +38,18 @@ TEST_F(TrainerTest, LeavesAPipelineSamplesAndCheckpoints) {
 }
 
 TEST_F(TrainerTest, StoppedAfterAnyStepAndResumedEqualsTheUninterruptedRunBitForBit) {
-  ASSERT_TRUE(run("whole"));
+  ASSERT_TRUE(run("whole", {kFewSaves}));
   for (int steps = 1; steps <= 3; ++steps) {
     const std::string output = "stopped-" + std::to_string(steps);
-    EXPECT_GT(run_in_pieces(steps, output, {}), 2);
+    EXPECT_GT(run_in_pieces(steps, output, {kFewSaves}), 2);
     EXPECT_EQ(losses(output), losses("whole"));
     EXPECT_TRUE(weights(output) == weights("whole"));
   }
 }
 
 TEST_F(TrainerTest, TwoRanksGiveTheLossesOfOne) {
-  ASSERT_TRUE(run("one"));
-  const Status status = run_on_ranks(2, "two", {});
+  ASSERT_TRUE(run("one", {kFewSaves}));
+  const Status status = run_on_ranks(2, "two", {kFewSaves});
   ASSERT_TRUE(status) << status.error().message;
   const auto one = losses("one"), two = losses("two");
   ASSERT_EQ(one.size(), two.size());
@@ -54,16 +57,17 @@ TEST_F(TrainerTest, TwoRanksGiveTheLossesOfOne) {
 }
 
 TEST_F(TrainerTest, MicroBatchesGiveTheLossesOfTheWholeBatch) {
-  const std::vector<std::string> stages = {"checkpoint.every_steps=0", "sampling.prompts=[]"};
+  const std::vector<std::string> stages = {kFewSaves, "sampling.prompts=[]"};
   ASSERT_TRUE(run("small", stages));
-  ASSERT_TRUE(run("large", {"stages.cached.micro_batch=8", "sampling.prompts=[]"}));
+  ASSERT_TRUE(run("large", {"stages.cached.micro_batch=8", kFewSaves, "sampling.prompts=[]"}));
   const auto small = losses("small"), large = losses("large");
   for (const auto& [step, loss] : small) EXPECT_NEAR(large.at(step), loss, 1e-4 * loss) << step;
 }
 
 TEST_F(TrainerTest, EveryWayOfSharingTheModelOutGivesTheLossesOfOneRank) {
   const std::string bucket = "parallel.bucket_bytes=4KiB";
-  const std::vector<std::string> changes = {"evaluation.samples=3", "stages.cached.micro_batch=1"};
+  const std::vector<std::string> changes = {"evaluation.samples=3", "stages.cached.micro_batch=1",
+                                            kFewSaves};
   ASSERT_TRUE(run("one", changes));
   const std::map<std::string, int> modes = {
       {"{mode: zero1}", 2},
@@ -74,8 +78,8 @@ TEST_F(TrainerTest, EveryWayOfSharingTheModelOutGivesTheLossesOfOneRank) {
   for (const auto& [mode, ranks] : modes) {
     const std::string output = "shared-" + std::to_string(++index);
     // Three prompts and three held-out samples: shares of unequal size.
-    const Status status =
-        run_on_ranks(ranks, output, {"parallel=" + mode, bucket, changes[0], changes[1]});
+    const Status status = run_on_ranks(
+        ranks, output, {"parallel=" + mode, bucket, changes[0], changes[1], changes[2]});
     ASSERT_TRUE(status) << mode << ": " << status.error().message;
     EXPECT_EQ(weights(output).size(), 3u) << mode;
     expect_near(output, "one", 1e-4);
@@ -140,7 +144,7 @@ TEST_F(TrainerTest, Bf16ParametersTrainUnderEveryMode) {
   for (const char* mode : {"ddp", "zero3"}) {
     const Status status = run_on_ranks(
         2, mode,
-        {"precision=bf16",
+        {"precision=bf16", kFewSaves,
          "parallel={parameters: bf16, rounding: stochastic, mode: " + std::string(mode) + "}"});
     ASSERT_TRUE(status) << mode << ": " << status.error().message;
     expect_near(mode, "ddp", 0.02);
@@ -162,8 +166,8 @@ TEST_F(TrainerTest, TrainingLowersTheLoss) {
 }
 
 TEST_F(TrainerTest, Bf16StaysNearF32) {
-  ASSERT_TRUE(run("f32"));
-  ASSERT_TRUE(run("bf16", {"precision=bf16"}));
+  ASSERT_TRUE(run("f32", {kFewSaves}));
+  ASSERT_TRUE(run("bf16", {"precision=bf16", kFewSaves}));
   const auto exact = losses("f32");
   for (const auto& [step, loss] : losses("bf16")) EXPECT_NEAR(loss, exact.at(step), 0.1) << step;
 }
