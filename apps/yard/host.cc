@@ -11,9 +11,10 @@
 namespace yard::app {
 namespace {
 
-Status supervise(const std::string& dir, const Context& context) {
+Status supervise(const std::string& dir, bool resumes, const Context& context) {
   host::HostSupervisorOptions options;
   options.dir = dir;
+  options.resumes = resumes;
   options.env = context.env;
   options.stop = context.stop;
   options.programs_dir = context.bin_dir;
@@ -25,12 +26,12 @@ Status supervise(const std::string& dir, const Context& context) {
 }
 
 // Answers "ready PID" or "failed WHY" on the standard output, in either way.
-Status run_host(const std::string& dir, bool in_foreground, const Context& context) {
+Status run_host(const std::string& dir, bool in_foreground, bool resumes, const Context& context) {
   // A store's connection or a job's pipe that ends must not end the job.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGHUP, SIG_IGN);
   if (!in_foreground) YARD_TRY(engine::become_daemon(jobs::HostFolder{dir}.supervisor_log()));
-  Status done = supervise(dir, context);
+  Status done = supervise(dir, resumes, context);
   if (!done) engine::report_failure(done.error());
   return done;
 }
@@ -43,11 +44,13 @@ void add_host_command(CLI::App& app, Context& context) {
     std::string dir;
     bool in_foreground = false;
     bool clean = false;
+    bool resumes = false;
   };
   auto arguments = std::make_shared<Arguments>();
   sub->add_option("dir", arguments->dir, "JOB_DIR/hosts/NAME, with plan.json")->required();
   sub->add_flag("--foreground", arguments->in_foreground);
   sub->add_flag("--clean", arguments->clean, "remove what a killed supervisor left");
+  sub->add_flag("--resume", arguments->resumes, "only what follows the program's end");
   sub->callback([arguments, &context] {
     context.action = [arguments, &context] {
       std::string dir = arguments->dir;
@@ -55,7 +58,7 @@ void add_host_command(CLI::App& app, Context& context) {
       if (!dir.starts_with('/'))
         return Status(Error{Code::kInvalidArgument, dir + ": give the whole path"});
       if (arguments->clean) return host::clean_host({dir});
-      return run_host(dir, arguments->in_foreground, context);
+      return run_host(dir, arguments->in_foreground, arguments->resumes, context);
     };
   });
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/file.h"
 #include "channels/channel_source_internal.h"
@@ -15,6 +16,13 @@ namespace {
 
 using storage::Location;
 
+bool take_cached(const transfer::Copy& copy, DownloadCache* cache) {
+  if (cache == nullptr || cache->size() == 0) return false;
+  const auto folder = std::filesystem::path(copy.target_path).parent_path();
+  return make_directories(folder).has_value() &&
+         cache->take(copy.source_url(), copy.info.etag, copy.target_path);
+}
+
 Status download(const std::vector<SourceFile>& files, const std::string& folder,
                 const ChannelOptions& options, ChannelProgress& progress) {
   YARD_TRY(make_directories(folder));
@@ -23,14 +31,24 @@ Status download(const std::vector<SourceFile>& files, const std::string& folder,
   copier_options.transfer.memory_bytes_max = options.memory_bytes;
   copier_options.transfer.stop = options.stop;
   transfer::Copier copier(copier_options, [&](const transfer::Copy& copy, const Status& status) {
-    if (status) progress.done_bytes += copy.info.size_bytes;
+    if (!status) return;
+    progress.done_bytes += copy.info.size_bytes;
+    if (options.cache != nullptr)
+      options.cache->note(copy.source_url(), copy.info.etag, copy.target_path);
   });
-  for (const SourceFile& file : files)
-    copier.add({.source = file.store,
-                .info = file.info,
-                .target_path = folder + "/" + file.path,
-                .target = {},
-                .target_key = {}});
+  for (const SourceFile& file : files) {
+    transfer::Copy copy{.source = file.store,
+                        .info = file.info,
+                        .target_path = folder + "/" + file.path,
+                        .target = {},
+                        .target_key = {}};
+    if (!take_cached(copy, options.cache)) {
+      copier.add(std::move(copy));
+      continue;
+    }
+    progress.done_bytes += file.info.size_bytes;
+    progress.cached_bytes += file.info.size_bytes;
+  }
   return copier.finish();
 }
 
@@ -120,6 +138,10 @@ Result<std::unique_ptr<ChannelSet>> ChannelSet::open(const std::vector<ChannelCo
 
 const std::vector<SharedFolder>& ChannelSet::shared_folders() const {
   return impl_->shared;
+}
+
+bool ChannelSet::has_mounts() const {
+  return !impl_->mounts.empty();
 }
 
 Status ChannelSet::status() const {

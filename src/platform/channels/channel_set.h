@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/stop_token.h"
 #include "channels/channel_config.h"
+#include "channels/download_cache.h"
 #include "jobs/host_plan.h"
 #include "storage/object_store.h"
 
@@ -24,6 +25,7 @@ struct ChannelOptions {
   size_t host_index = 0;                        // ours, in the order of ranks
   std::vector<std::string> host_groups{{}};     // of all hosts, in that order
   uint64_t memory_bytes = uint64_t{256} << 20;  // of the downloads' buffers
+  DownloadCache* cache = nullptr;  // what it holds of the same version is not downloaded again
   StopToken stop;
 };
 
@@ -31,6 +33,7 @@ struct ChannelOptions {
 struct ChannelProgress {
   std::atomic<uint64_t> total_bytes = 0;
   std::atomic<uint64_t> done_bytes = 0;
+  std::atomic<uint64_t> cached_bytes = 0;  // of those, taken from the cache
 };
 
 struct SharedFolder {
@@ -51,6 +54,7 @@ class ChannelSet {
 
   // To be bound into the sandbox at /opt/ml/input/data/CHANNEL.
   const std::vector<SharedFolder>& shared_folders() const;
+  bool has_mounts() const;
   // What went wrong since: a pipe that ended too soon.
   Status status() const;
 

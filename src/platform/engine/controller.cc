@@ -23,6 +23,7 @@ namespace {
 constexpr double kSweepPeriod_s = 0.5;
 constexpr int kSweepPeriod_ms = 500;
 constexpr int kMovesMax = 64;
+constexpr uint64_t kPoolNoteBytesMax = 64 << 10;
 
 bool was_lost(const jobdb::PlatformAttemptRow& attempt) {
   return attempt.ended_t > 0 &&
@@ -45,6 +46,28 @@ std::vector<jobs::LostAttempt> lost_attempts(const std::vector<jobdb::PlatformAt
   return lost;
 }
 
+namespace {
+
+// Written before the pool was taken: where a crash came in between it names one that is not ours,
+// which then has no supervisor that is kept for us.
+void read_pool_note(LiveJob& live) {
+  const std::string path = pool_note(live.row.dir);
+  const auto text = read_file(path, kPoolNoteBytesMax);
+  if (!text) return;
+  const auto note = parse_json(*text, path);
+  if (!note || !note->is_object()) return;
+  const auto pool = json_field_or<std::string>(*note, "pool_dir", {}, path);
+  const auto network = json_field_or<std::string>(*note, "network_dir", {}, path);
+  if (pool) live.pool_dir = *pool;
+  if (network) live.network_dir = *network;
+}
+
+}  // namespace
+
+std::string pool_note(const std::string& job_dir) {
+  return job_dir + "/warm_pool.json";
+}
+
 Result<LiveJob> load_live_job(jobdb::PlatformDb& db, int64_t job_id) {
   LiveJob live;
   YARD_ASSIGN(live.row, db.job(job_id));
@@ -54,6 +77,7 @@ Result<LiveJob> load_live_job(jobdb::PlatformDb& db, int64_t job_id) {
   YARD_ASSIGN(live.changes, db.changes(job_id));
   YARD_ASSIGN(const auto attempts, db.attempts(job_id));
   live.lost = lost_attempts(attempts);
+  read_pool_note(live);
   return live;
 }
 
@@ -142,6 +166,7 @@ void Controller::reload(int64_t job_id) {
     loaded->clearing_since_t = std::move(live.clearing_since_t);
     loaded->cleaned = std::move(live.cleaned);
     loaded->start_errors = std::move(live.start_errors);
+    loaded->resumed_count = std::move(live.resumed_count);
   }
   live = *std::move(loaded);
 }
@@ -170,7 +195,10 @@ bool Controller::move(LiveJob& live) {
   if (is_working(stage)) {
     if (replace_hosts(live)) return true;
     start_hosts(live);
+    let_go(live);
   }
+  if (stage == JobStage::kTraining || stage == JobStage::kEnding || stage == JobStage::kUploading)
+    resume_hosts(live);
   if (stage == JobStage::kEnding || stage == JobStage::kUploading) tell_hosts(live);
   return judge_and_apply(live);
 }

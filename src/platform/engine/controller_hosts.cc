@@ -19,9 +19,17 @@ namespace {
 
 // From being asked to go, by a word, to being ended.
 constexpr double kClearGrace_s = 30;
+// A host that its job needs again soon.
+constexpr int kRestartKeep_s = 600;
+constexpr int kResumesMax = 3;
 
 bool is_past_script(const HostLook& look) {
   return look.status && look.status->phase >= HostPhase::kFinished;
+}
+
+bool is_kept(const HostLook& look) {
+  return look.is_alive && look.status && look.status->phase == HostPhase::kEnded &&
+         look.status->is_kept;
 }
 
 bool contains(const std::vector<int>& list, int item) {
@@ -44,11 +52,48 @@ void Controller::set_life(LiveJob& live, PlatformHostRow& host, HostLife life) {
 
 Status Controller::start_host(LiveJob& live, const PlatformHostRow& host) {
   const std::string dir = dir_of(live, host);
-  YARD_ASSIGN(const auto plan, build_host_plan(options_.context, live.row, live.hosts, host));
+  YARD_ASSIGN(auto plan, build_host_plan(options_.context, live.row, live.hosts, host));
+  plan.network_dir = live.network_dir;
   YARD_TRY(make_directories(dir));
   YARD_TRY(make_directories(plan.log_dir));
   YARD_TRY(host::replace_file(jobs::HostFolder{dir}.plan(), jobs::to_json(plan).dump(2) + "\n"));
-  return engine_->start(dir, host.slice);
+  std::string kept_dir;
+  if (live.row.attempt > 0)
+    kept_dir = dir;
+  else if (!live.pool_dir.empty())
+    kept_dir = host_dir(live.pool_dir, host.name);
+  return engine_->start(dir, host.slice, kept_dir);
+}
+
+// Scripts start together: when every host is ready for its own.
+void Controller::let_go(LiveJob& live) {
+  if (live.hosts.size() < 2) return;
+  std::vector<const PlatformHostRow*> waiting;
+  for (const auto& host : live.hosts) {
+    const HostLook look = engine_->look(dir_of(live, host));
+    if (host.life != HostLife::kStarted || !look.status) return;
+    if (look.status->phase >= HostPhase::kTraining) continue;
+    if (!look.status->is_ready) return;
+    waiting.push_back(&host);
+  }
+  for (const PlatformHostRow* host : waiting) say(live, *host, "go");
+}
+
+// What a supervisor that vanished after its script's end still had to do, another one does.
+void Controller::resume_hosts(LiveJob& live) {
+  for (const auto& host : live.hosts) {
+    if (host.life != HostLife::kStarted) continue;
+    const HostLook look = engine_->look(dir_of(live, host));
+    const bool has_more = look.status && (look.status->phase == HostPhase::kFinished ||
+                                          look.status->phase == HostPhase::kUpload);
+    if (look.is_alive || !has_more || live.resumed_count[host.name] >= kResumesMax) continue;
+    ++live.resumed_count[host.name];
+    live.said.erase(host.name);
+    log_info("job '{}', {}: its supervisor vanished, another goes on", live.row.job.name,
+             host.name);
+    const Status started = engine_->start(dir_of(live, host), host.slice, "");
+    if (!started) live.start_errors[host.name] = started.error().message;
+  }
 }
 
 void Controller::start_hosts(LiveJob& live) {
@@ -82,8 +127,10 @@ void Controller::tell_hosts(LiveJob& live) {
     const HostLook look = engine_->look(dir_of(live, host));
     if (!look.is_alive) continue;
     if (ends && !is_past_script(look)) say(live, host, failed ? "kill" : "stop");
-    if (!ends && look.status && look.status->phase == HostPhase::kFinished)
-      say(live, host, "upload");
+    if (ends || !look.status || look.status->phase != HostPhase::kFinished) continue;
+    if (jobs::may_have_warm_pool(live.row.job, live.needs) && !live.row.host_was_at_fault)
+      say(live, host, fmt::format("keep {}", live.needs.keep_alive_s));
+    say(live, host, "upload");
   }
 }
 
@@ -148,10 +195,28 @@ bool Controller::replace_hosts(LiveJob& live) {
                       .hosts = std::move(rows)});
 }
 
-// Healthy hosts keep their slices for the next attempt.
+// True once its script is gone; its supervisor stays, with what it downloaded, if it can.
+bool Controller::keep_for_restart(LiveJob& live, const PlatformHostRow& host) {
+  const HostLook look = engine_->look(dir_of(live, host));
+  if (is_kept(look)) return true;
+  if (look.is_alive) say(live, host, fmt::format("keep {}", kRestartKeep_s));
+  return clear_host(live, host);
+}
+
+// Healthy hosts keep their slices, and what they have, for the next attempt.
 bool Controller::clear_for_restart(LiveJob& live) {
+  const bool hangs = std::ranges::any_of(live.hosts, [&](const auto& host) {
+    const HostLook look = engine_->look(dir_of(live, host));
+    return look.status && look.status->cause == jobs::HostCause::kHang;
+  });
   bool all_gone = true;
-  for (const auto& host : live.hosts) all_gone &= clear_host(live, host);
+  for (const auto& host : live.hosts) {
+    const bool is_bad =
+        host.life != HostLife::kStarted || contains(live.row.avoided_slices, host.slice.number);
+    // Where the others were when one of them was found to hang.
+    if (hangs && engine_->look(dir_of(live, host)).is_alive) say(live, host, "stacks");
+    all_gone &= is_bad ? clear_host(live, host) : keep_for_restart(live, host);
+  }
   if (!all_gone) return false;
   std::vector<PlatformHostRow> rows = live.hosts;
   for (auto& row : rows) {
@@ -174,8 +239,13 @@ bool Controller::give_back_hosts(LiveJob& live) {
   const bool stays = live.row.warm.state == jobs::WarmState::kAvailable;
   bool gave_one = false;
   for (auto& host : live.hosts) {
+    // For how long may be changed while they wait.
+    if (stays && host.life == HostLife::kKept && live.row.warm.keep_alive_s > 0)
+      say(live, host, fmt::format("keep {}", live.row.warm.keep_alive_s));
     const bool is_done = host.life == HostLife::kFree || host.life == HostLife::kKept;
-    if (is_done || !clear_host(live, host)) continue;
+    if (is_done) continue;
+    const bool waits = stays && is_kept(engine_->look(dir_of(live, host)));
+    if (!waits && !clear_host(live, host)) continue;
     set_life(live, host, stays ? HostLife::kKept : HostLife::kFree);
     gave_one = true;
   }

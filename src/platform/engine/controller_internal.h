@@ -57,13 +57,18 @@ struct LiveJob {
   std::vector<jobdb::PlatformHostRow> hosts;
   std::vector<jobs::StatusChange> changes;
   std::vector<jobs::LostAttempt> lost;
+  std::string pool_dir;     // the folder of the job whose warm pool this one took over
+  std::string network_dir;  // names the network of its hosts, when not its own folder
   // Of this process only: what was said to whom, who was asked to go and when, what failed.
   std::map<std::string, std::set<std::string, std::less<>>> said;
   std::map<std::string, double> clearing_since_t;
   std::set<std::string> cleaned;
   std::map<std::string, std::string> start_errors;
+  std::map<std::string, int> resumed_count;  // supervisors that vanished after their scripts' end
 };
 
+// The file that says whose warm pool a job runs on.
+std::string pool_note(const std::string& job_dir);
 Result<LiveJob> load_live_job(jobdb::PlatformDb& db, int64_t job_id);
 std::vector<jobs::LostAttempt> lost_attempts(const std::vector<jobdb::PlatformAttemptRow>& rows);
 
@@ -109,6 +114,9 @@ class Controller {
   bool clear_host(LiveJob& live, const jobdb::PlatformHostRow& host);
   bool give_back_hosts(LiveJob& live);
   void tell_hosts(LiveJob& live);
+  void let_go(LiveJob& live);
+  void resume_hosts(LiveJob& live);
+  bool keep_for_restart(LiveJob& live, const jobdb::PlatformHostRow& host);
   void say(LiveJob& live, const jobdb::PlatformHostRow& host, std::string_view word);
   void set_life(LiveJob& live, jobdb::PlatformHostRow& host, jobs::HostLife life);
 

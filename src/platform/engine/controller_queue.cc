@@ -1,10 +1,12 @@
 // Whose turn it is, and on which hosts.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/log.h"
 #include "engine/controller_internal.h"
+#include "host/job_folder.h"
 #include "jobs/queue_order.h"
 
 namespace yard::engine::internal {
@@ -133,12 +135,19 @@ bool Controller::place_on_pool(LiveJob& live, LiveJob& pool) {
     rows[i].slice = pool.hosts[i].slice;
     rows[i].life = HostLife::kHeld;
   }
+  const Json note = {{"pool_dir", pool.row.dir},
+                     {"network_dir", pool.network_dir.empty() ? pool.row.dir : pool.network_dir}};
+  Status noted = make_directories(live.row.dir);
+  if (noted) noted = host::replace_file(pool_note(live.row.dir), note.dump());
+  // Without it the hosts start anew, on the slices that were kept.
+  if (!noted) log_warning("{}", noted.error().message);
   const bool taken = apply(live, {.job_id = live.row.id,
                                   .event = PlatformEvent::kPlaced,
                                   .t = now_t(),
                                   .detail = "on the warm pool of " + pool.row.job.name,
                                   .hosts = std::move(rows),
                                   .warm_from = pool_id});
+  if (!taken) ::unlink(pool_note(live.row.dir).c_str());
   reload(pool_id);
   settle(pool_id);
   return taken;
@@ -149,6 +158,10 @@ void Controller::expire_warm_pools() {
   for (const auto& [id, live] : jobs_)
     if (is_kept_whole(live) && live.row.warm.until_t <= now_t()) expired.push_back(id);
   for (const int64_t id : expired) {
+    // Who does not hear it, or starts to wait later, ends by its own time.
+    for (const auto& host : jobs_.at(id).hosts)
+      if (const Status told = engine_->send(dir_of(jobs_.at(id), host), "release"); !told)
+        log_info("{}", told.error().message);
     const Status ended = store_.with([&](auto& db) { return db.end_warm_pool(id, now_t()); });
     if (!ended) log_warning("a warm pool does not end: {}", ended.error().message);
     reload(id);

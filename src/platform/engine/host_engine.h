@@ -34,8 +34,11 @@ class HostEngine {
                                                  const std::vector<std::string>& instance_types,
                                                  const std::vector<int>& avoid) = 0;
   // Starts `yard host` on DIR, whose plan.json is there, on the slice; nothing when it runs
-  // already, or has told anything. Codes of Subprocess::spawn().
-  virtual Status start(const std::string& dir, const jobs::Slice& slice) = 0;
+  // already, or has told anything; but one that vanished after its script's end goes on from there.
+  // A supervisor that is kept (HostStatus::is_kept) in `kept_dir` takes the folder over, where that
+  // is not empty and there is one. Codes of Subprocess::spawn().
+  virtual Status start(const std::string& dir, const jobs::Slice& slice,
+                       const std::string& kept_dir) = 0;
   virtual HostLook look(const std::string& dir) = 0;
   // A word for the supervisor. kUnavailable: it does not listen, or not yet.
   virtual Status send(const std::string& dir, std::string_view word) = 0;

@@ -63,6 +63,7 @@ LocalHostEngine::~LocalHostEngine() {
     if (watch.child) watch.child->detach();
     if (watch.cleaner) watch.cleaner->detach();
   }
+  for (auto& [pid, process] : lingering_) process->detach();
 }
 
 void LocalHostEngine::add_to_epoll(int fd) {
@@ -96,7 +97,12 @@ void LocalHostEngine::forget(const std::string& dir) {
     dir_of_inotify_.erase(watch.inotify_watch);
   }
   dir_of_fd_.erase(watch.pidfd.get());
-  if (watch.child) dir_of_fd_.erase(watch.child->pidfd());
+  if (watch.child) {
+    dir_of_fd_.erase(watch.child->pidfd());
+    // It may be kept, and must not end with what is known of it here.
+    const int pid = watch.child->pid();
+    if (!has_ended(*watch.child)) lingering_[pid] = std::move(watch.child);
+  }
   if (watch.cleaner) dir_of_fd_.erase(watch.cleaner->pidfd());
   watches_.erase(it);
 }
@@ -113,6 +119,11 @@ void LocalHostEngine::read_status(const std::string& dir, Watch& watch) {
   watch.status = *std::move(status);
   if (supervisor == watch.supervisor) return;
   watch.supervisor = supervisor;
+  if (const auto own = lingering_.find(supervisor.pid); own != lingering_.end() && !watch.child) {
+    watch.child = std::move(own->second);
+    lingering_.erase(own);
+    dir_of_fd_[watch.child->pidfd()] = dir;
+  }
   watch_process(dir, watch);
 }
 
@@ -140,7 +151,8 @@ void LocalHostEngine::reap(Watch& watch) {
 
 bool LocalHostEngine::is_running(const std::string& dir, const Watch& watch) const {
   if (watch.child || watch.cleaner) return true;
-  if (watch.status && host::is_alive(watch.supervisor)) return true;
+  // Also one that was told to take this folder over, and has not told anything yet.
+  if (watch.supervisor.pid > 0 && host::is_alive(watch.supervisor)) return true;
   return !watch.status && lock_is_held(dir);
 }
 
@@ -162,15 +174,41 @@ HostLook LocalHostEngine::look(const std::string& dir) {
   return look;
 }
 
-Status LocalHostEngine::start(const std::string& dir, const jobs::Slice& slice) {
+void LocalHostEngine::reap_lingering() {
+  std::erase_if(lingering_, [](const auto& item) { return has_ended(*item.second); });
+}
+
+bool LocalHostEngine::hand_over(const std::string& kept_dir, const std::string& dir, Watch& watch) {
+  if (kept_dir != dir) {
+    Watch& kept = this->watch(kept_dir);
+    read_status(kept_dir, kept);
+    if (!kept.status || !kept.status->is_kept || !host::is_alive(kept.supervisor)) return false;
+    watch.supervisor = kept.supervisor;
+  }
+  return host::send_control({kept_dir}, "adopt " + dir).has_value();
+}
+
+Status LocalHostEngine::start(const std::string& dir, const jobs::Slice& slice,
+                              const std::string& kept_dir) {
   Watch& watch = this->watch(dir);
   reap(watch);
   read_status(dir, watch);
-  if (watch.status || is_running(dir, watch)) return Ok{};
+  if (!watch.status && !watch.child && !kept_dir.empty() && hand_over(kept_dir, dir, watch))
+    return Ok{};
+  if (is_running(dir, watch)) return Ok{};
+  const bool resumes = watch.status && (watch.status->phase == jobs::HostPhase::kFinished ||
+                                        watch.status->phase == jobs::HostPhase::kUpload);
+  if (watch.status && !resumes) return Ok{};
   watch.child_end.clear();
+  return spawn(dir, slice, resumes, watch);
+}
+
+Status LocalHostEngine::spawn(const std::string& dir, const jobs::Slice& slice, bool resumes,
+                              Watch& watch) {
   YARD_ASSIGN(const UniqueFd log, host::open_for_append(HostFolder{dir}.supervisor_log()));
   SubprocessOptions child;
   child.argv = {options_.yard_program, "host", "--foreground", dir};
+  if (resumes) child.argv.push_back("--resume");
   child.env = options_.env;
   child.cwd = "/";  // keeps no folder from being removed
   child.stdout_fd = log.get();
@@ -241,6 +279,7 @@ void LocalHostEngine::note_inotify(std::vector<std::string>& dirs) {
 }
 
 std::vector<std::string> LocalHostEngine::changed() {
+  reap_lingering();
   std::vector<std::string> dirs;
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);

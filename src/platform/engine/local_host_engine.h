@@ -31,7 +31,8 @@ class LocalHostEngine : public HostEngine {
   Result<std::vector<jobs::Slice>> place(const std::vector<jobs::Slice>& held,
                                          const std::vector<std::string>& instance_types,
                                          const std::vector<int>& avoid) override;
-  Status start(const std::string& dir, const jobs::Slice& slice) override;
+  Status start(const std::string& dir, const jobs::Slice& slice,
+               const std::string& kept_dir) override;
   HostLook look(const std::string& dir) override;
   Status send(const std::string& dir, std::string_view word) override;
   void kill(const std::string& dir) override;
@@ -55,6 +56,9 @@ class LocalHostEngine : public HostEngine {
   Watch& watch(const std::string& dir);
   void read_status(const std::string& dir, Watch& watch);
   void reap(Watch& watch);
+  void reap_lingering();
+  bool hand_over(const std::string& kept_dir, const std::string& dir, Watch& watch);
+  Status spawn(const std::string& dir, const jobs::Slice& slice, bool resumes, Watch& watch);
   void watch_process(const std::string& dir, Watch& watch);
   bool is_running(const std::string& dir, const Watch& watch) const;
   void start_cleaner(const std::string& dir, Watch& watch);
@@ -66,6 +70,8 @@ class LocalHostEngine : public HostEngine {
   UniqueFd epoll_;
   UniqueFd inotify_;
   std::map<std::string, Watch> watches_;
+  // Supervisors that were started for a folder that is not watched any more: they serve another.
+  std::map<int, std::unique_ptr<Subprocess>> lingering_;
   std::map<int, std::string> dir_of_inotify_;
   std::map<int, std::string> dir_of_fd_;
 };

@@ -149,6 +149,8 @@ Result<HostPlan> build_host_plan(const PlanContext& context, const jobdb::Platfo
   plan.volume_limit_bytes = needs.volume_bytes;
   plan.network = context.config->network;
   plan.stop_grace_s = context.config->stop_grace_s;
+  plan.waits_for_go = hosts.size() > 1;
+  plan.hang_after_s = context.config->hang_after_s;
   plan.log_dir = job.dir + "/logs";
   plan.health = context.config->health;
   plan.health.gpu_count_min = static_cast<int>(host.slice.gpus.size());

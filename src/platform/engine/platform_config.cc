@@ -268,6 +268,7 @@ Result<PlatformConfig> internal::parse_platform_config(const YAML::Node& documen
   YARD_TRY(read_retries(document, what, config));
   YARD_TRY(read_health(document, what, config.health));
   YARD_TRY(read_network(document, what, config));
+  YARD_TRY(read_amount(document, "hang_after_s", config.hang_after_s, what));
   YARD_TRY(read_amount(document, "stop_grace_s", config.stop_grace_s, what));
   return config;
 }

@@ -24,6 +24,7 @@ channels::ChannelOptions channel_options(const HostDataOptions& options, const S
   const HostPlan& plan = *options.plan;
   channels::ChannelOptions out;
   out.open = options.open;
+  out.cache = options.cache;
   out.data_dir = options.folder.ml() + "/input/data";
   out.host_index = size_t(jobs::host_rank(plan));
   out.host_groups.clear();

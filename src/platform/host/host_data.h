@@ -19,6 +19,7 @@ struct HostDataOptions {
   const jobs::HostPlan* plan = nullptr;
   jobs::HostFolder folder;
   channels::OpenUrl open;
+  channels::DownloadCache* cache = nullptr;  // of what the job before this one downloaded
   std::chrono::milliseconds checkpoint_period{2'000};
   std::function<void(bool is_behind)> on_behind;
 };

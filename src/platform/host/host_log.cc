@@ -157,6 +157,11 @@ void HostLog::drain() {
   if (const Status synced = impl_->writer->sync(); !synced) log_error("{}", synced.error().message);
 }
 
+size_t HostLog::line_count() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->line_count;
+}
+
 std::string HostLog::error_text() const {
   const std::lock_guard lock(impl_->mutex);
   const auto& tail = impl_->tail;

@@ -26,6 +26,7 @@ class HostLog {
   // Waits until every process has closed the pipe, five seconds at most, and the lines are durable.
   void drain();
 
+  size_t line_count() const;  // of what was printed since open_pipe()
   // The end of what was printed since open_pipe(): from the last Python traceback on, else the last
   // lines; without the terminal's colours.
   std::string error_text() const;

@@ -1,22 +1,27 @@
 #include "host/host_report.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "host/job_folder.h"
 #include "host/process.h"
 
 namespace yard::host {
 
-HostReport::HostReport(jobs::HostFolder folder, const Clock& clock, UniqueFd events)
+HostReport::HostReport(jobs::HostFolder folder, const Clock& clock, UniqueFd events,
+                       const std::optional<jobs::HostStatus>& prior)
     : folder_(std::move(folder)), clock_(clock), events_(std::move(events)) {
+  if (prior) status_ = *prior;
   const ProcessId self = identify_self();
   status_.supervisor_pid = self.pid;
   status_.supervisor_start_ticks = self.start_ticks;
 }
 
 Result<std::unique_ptr<HostReport>> HostReport::open(const jobs::HostFolder& folder,
-                                                     const Clock& clock) {
+                                                     const Clock& clock,
+                                                     const std::optional<jobs::HostStatus>& prior) {
   YARD_ASSIGN(UniqueFd events, open_for_append(folder.events()));
-  return std::unique_ptr<HostReport>(new HostReport(folder, clock, std::move(events)));
+  return std::unique_ptr<HostReport>(new HostReport(folder, clock, std::move(events), prior));
 }
 
 void HostReport::write() {
@@ -34,7 +39,9 @@ void HostReport::enter(jobs::HostPhase phase) {
   {
     const std::lock_guard lock(mutex_);
     status_.phase = phase;
-    status_.phases.push_back({phase, to_unix_seconds(clock_.wall_now())});
+    // One that is gone on with was entered before.
+    if (std::ranges::find(status_.phases, phase, &jobs::PhaseChange::phase) == status_.phases.end())
+      status_.phases.push_back({phase, to_unix_seconds(clock_.wall_now())});
     write();
   }
   event("phase", {{"phase", jobs::to_string(phase)}});

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -16,8 +17,10 @@ namespace yard::host {
 // Thread-safe. What cannot be written is logged: the job goes on.
 class HostReport {
  public:
+  // `prior`: what is gone on with.
   static Result<std::unique_ptr<HostReport>> open(const jobs::HostFolder& folder,
-                                                  const Clock& clock);
+                                                  const Clock& clock,
+                                                  const std::optional<jobs::HostStatus>& prior);
 
   void enter(jobs::HostPhase phase);
   void change(const std::function<void(jobs::HostStatus& status)>& how);
@@ -27,7 +30,8 @@ class HostReport {
   void refresh();
 
  private:
-  HostReport(jobs::HostFolder folder, const Clock& clock, UniqueFd events);
+  HostReport(jobs::HostFolder folder, const Clock& clock, UniqueFd events,
+             const std::optional<jobs::HostStatus>& prior);
   void write();  // under the mutex
 
   const jobs::HostFolder folder_;

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "host/process.h"
 
@@ -17,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uint64_t kPlanBytesMax = uint64_t{64} << 20;
+
 std::string scratch_dir_of(const jobs::HostFolder& folder) {
   return folder.dir + "/scratch";
 }
@@ -24,6 +27,20 @@ std::string scratch_dir_of(const jobs::HostFolder& folder) {
 // JOB_DIR of JOB_DIR/hosts/algo-1: what the hosts of the job have in common.
 std::string job_dir_of(const jobs::HostFolder& folder) {
   return fs::path(folder.dir).parent_path().parent_path();
+}
+
+// As far as the plan can be read: of the pool whose host this was.
+std::string network_dir_of(const jobs::HostFolder& folder) {
+  const auto text = read_file(folder.plan(), kPlanBytesMax);
+  const auto json = text ? parse_json(*text, folder.plan()) : Result<Json>(text.error());
+  const auto named =
+      json ? json_field_or<std::string>(*json, "network_dir", {}, "plan") : Result<std::string>("");
+  return named && !named->empty() ? *named : job_dir_of(folder);
+}
+
+// The same for all jobs on a warm pool: what waits for the next one is in the group already.
+std::string memory_id(const std::string& network_dir, const std::string& host) {
+  return network_dir + "/" + host;
 }
 
 sandbox::NetworkOptions network_options(const jobs::HostPlan& plan, const std::string& job_dir) {
@@ -82,29 +99,32 @@ std::optional<LocalPort> local_port_of(const std::string& url) {
 
 Result<std::unique_ptr<HostSandbox>> HostSandbox::open(const HostSandboxOptions& options) {
   std::unique_ptr<HostSandbox> sandbox(new HostSandbox(options));
+  sandbox->plan_ = *options.plan;
+  sandbox->limit_memory();
   sandbox->scratch_dir_ = scratch_dir_of(options.folder);
   YARD_TRY(remove_folder(sandbox->scratch_dir_));
   YARD_TRY(sandbox->set_up_network());
   YARD_TRY(sandbox::write_scratch(sandbox->scratch_dir_, options.plan->host, sandbox->addresses_));
-  YARD_ASSIGN(sandbox->runtime_, sandbox::open_runtime(options.plan->runtime, sandbox->scratch_dir_,
-                                                       options.may_mount));
+  YARD_TRY(sandbox->set_up_runtime());
   return sandbox;
 }
 
 HostSandbox::~HostSandbox() {
+  reserve_.reset();
   runtime_.overlays.clear();
-  if (const Status removed = remove_folder(scratch_dir_); !removed)
-    log_warning("{}", removed.error().message);
+  for (const std::string& folder : {scratch_dir_, options_.folder.next(), options_.folder.cache()})
+    if (const Status removed = remove_folder(folder); !removed)
+      log_warning("{}", removed.error().message);
 }
 
 Status HostSandbox::set_up_network() {
-  const jobs::HostPlan& plan = *options_.plan;
+  const jobs::HostPlan& plan = plan_;
   for (const jobs::PlanHost& host : plan.hosts)
     addresses_[host.name] = host.address.empty() ? "127.0.0.1" : host.address;
   const bool has_addresses = !plan.hosts[0].address.empty();
   if (plan.network == jobs::PlanNetwork::kShared || has_addresses) return Ok{};
   if (options_.is_root) {
-    auto network = sandbox::HostNetwork::open(network_options(plan, options_.job_dir));
+    auto network = sandbox::HostNetwork::open(network_options(plan, options_.network_dir));
     if (network) {
       network_ = *std::move(network);
       addresses_ = network_->addresses();
@@ -144,13 +164,18 @@ Status HostSandbox::forward_endpoints() {
   return Ok{};
 }
 
-void HostSandbox::add_programs(const std::string& dir) {
-  binds_.push_back({dir, dir, false, true});
-  runtime_.env["PATH"] += ":" + dir;
+Status HostSandbox::set_up_runtime() {
+  runtime_.overlays.clear();
+  YARD_ASSIGN(runtime_, sandbox::open_runtime(plan_.runtime, scratch_dir_, options_.may_mount));
+  const std::string& programs = options_.programs_dir;
+  if (programs.empty()) return Ok{};
+  runtime_.binds.push_back({programs, programs, false, true});
+  runtime_.env["PATH"] += ":" + programs;
+  return Ok{};
 }
 
 ScriptMachine HostSandbox::machine() const {
-  const jobs::HostPlan& plan = *options_.plan;
+  const jobs::HostPlan& plan = plan_;
   ScriptMachine machine;
   machine.cpu_count =
       plan.cores.empty() ? int(::sysconf(_SC_NPROCESSORS_ONLN)) : int(plan.cores.size());
@@ -161,28 +186,58 @@ ScriptMachine HostSandbox::machine() const {
   return machine;
 }
 
-Result<Subprocess> HostSandbox::start(const Launch& launch) const {
-  const jobs::HostPlan& plan = *options_.plan;
+sandbox::SandboxOptions HostSandbox::sandbox_options(const std::string& ml_dir) const {
   sandbox::SandboxOptions options;
-  options.hostname = plan.host;
-  options.ml_dir = options_.folder.ml();
+  options.hostname = plan_.host;
+  options.ml_dir = ml_dir;
   options.scratch_dir = scratch_dir_;
-  options.binds = binds_;
-  options.cwd = launch.cwd;
-  options.gpus = plan.gpus;
+  options.gpus = plan_.gpus;
   options.as_root = options_.is_root;
-  const bool goes_outside = launch.needs_outward && network_ && !network_->reaches_outward();
-  if (network_ && !goes_outside) {
+  if (network_) {
     options.network_namespace = network_->path();
     options.asks_for_names = network_->reaches_outward();
   }
+  return options;
+}
+
+void HostSandbox::limit_memory() {
+  memory_.reset();
+  if (plan_.memory_limit_bytes == 0) return;
+  auto group = sandbox::MemoryGroup::make(memory_id(options_.network_dir, plan_.host),
+                                          plan_.memory_limit_bytes);
+  if (group)
+    memory_ = *std::move(group);
+  else
+    log_info("memory is watched, the kernel does not limit it: {}", group.error().message);
+}
+
+SubprocessOptions HostSandbox::process_options(const std::vector<std::string>& command) const {
   SubprocessOptions child;
-  child.argv = sandbox::sandbox_command(options, runtime_, launch.command);
+  // A process that enters the group by itself takes all with it that it starts.
+  if (memory_)
+    child.argv = {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", memory_->procs_path()};
+  child.argv.insert(child.argv.end(), command.begin(), command.end());
+  child.kill_with_parent = true;
+  child.cpus = plan_.cores;
+  return child;
+}
+
+Result<Subprocess> HostSandbox::start(const Launch& launch) {
+  const bool goes_outside = launch.needs_outward && network_ && !network_->reaches_outward();
+  if (!launch.needs_outward)
+    if (auto started = start_in_reserve(launch)) return *std::move(started);
+  sandbox::SandboxOptions options = sandbox_options(options_.folder.ml());
+  options.binds = binds_;
+  options.cwd = launch.cwd;
+  if (goes_outside) {
+    options.network_namespace.clear();
+    options.asks_for_names = true;
+  }
+  SubprocessOptions child =
+      process_options(sandbox::sandbox_command(options, runtime_, launch.command));
   child.env = launch.env;
   child.stdout_fd = launch.output_fd;
   child.stderr_fd = launch.output_fd;
-  child.kill_with_parent = true;
-  child.cpus = plan.cores;
   auto started = Subprocess::spawn(child);
   if (!started && started.error().code == Code::kNotFound)
     return Error{Code::kUnavailable,
@@ -191,15 +246,17 @@ Result<Subprocess> HostSandbox::start(const Launch& launch) const {
 }
 
 Status clean_host(const jobs::HostFolder& folder) {
-  const std::string job_dir = job_dir_of(folder);
   if (::geteuid() == 0) {
     sandbox::NetworkOptions options;
-    options.job_dir = job_dir;
+    options.job_dir = network_dir_of(folder);
     options.host = fs::path(folder.dir).filename();
     YARD_TRY(sandbox::HostNetwork::clean(options));
   }
+  sandbox::MemoryGroup::clean(memory_id(network_dir_of(folder), fs::path(folder.dir).filename()));
   detach_mounts_below(folder.dir);
-  return remove_folder(scratch_dir_of(folder));
+  for (const std::string& path : {scratch_dir_of(folder), folder.next(), folder.cache()})
+    YARD_TRY(remove_folder(path));
+  return Ok{};
 }
 
 }  // namespace yard::host

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "host/job_folder.h"
 
 namespace yard::host {
 namespace {
@@ -13,6 +14,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kMl = "/opt/ml";
+const std::vector<std::string_view> kTrainingFolders = {
+    "/input/config",        "/input/data", "/model",       "/output/data",
+    "/output/intermediate", "/code",       "/checkpoints", kWarmPoolCache};
+const std::vector<std::string_view> kProcessingFolders = {"/config", "/processing", "/output"};
 
 Json groups_json(const jobs::HostPlan& plan) {
   Json groups = Json::array();
@@ -32,16 +37,12 @@ Json groups_json(const jobs::HostPlan& plan) {
 }
 
 Status write_json(const std::string& path, const Json& json) {
-  return write_file_atomic(path, json.dump());
+  return replace_file(path, json.dump());
 }
 
 Status write_training_files(const jobs::HostPlan& plan, const std::string& ml_dir,
                             const std::string& network_interface) {
   const std::string config = ml_dir + "/input/config";
-  for (const char* name :
-       {"/input/config", "/input/data", "/model", "/output/data", "/output/intermediate", "/code",
-        "/checkpoints", "/sagemaker/warmpoolcache"})
-    YARD_TRY(make_directories(ml_dir + name));
   YARD_TRY(write_json(config + "/hyperparameters.json", hyperparameters_json(plan)));
   YARD_TRY(
       write_json(config + "/resourceconfig.json", resource_config_json(plan, network_interface)));
@@ -49,8 +50,6 @@ Status write_training_files(const jobs::HostPlan& plan, const std::string& ml_di
 }
 
 Status write_processing_files(const jobs::HostPlan& plan, const std::string& ml_dir) {
-  for (const char* name : {"/config", "/processing", "/output"})
-    YARD_TRY(make_directories(ml_dir + name));
   YARD_TRY(
       write_json(ml_dir + "/config/processingjobconfig.json", processing_job_config_json(plan)));
   return write_json(ml_dir + "/config/resourceconfig.json", processing_resource_config_json(plan));
@@ -107,12 +106,18 @@ Json processing_resource_config_json(const jobs::HostPlan& plan) {
   return {{"current_host", plan.host}, {"hosts", jobs::sorted_host_names(plan)}};
 }
 
-Status write_layout(const jobs::HostPlan& plan, const std::string& ml_dir,
-                    const std::string& network_interface) {
+Status make_layout_folders(jobs::HostJobKind kind, const std::string& ml_dir) {
   std::error_code error;
   fs::remove_all(ml_dir, error);
   if (error) return errno_error(ml_dir, error.value());
-  YARD_TRY(make_directories(ml_dir));
+  const bool is_processing = kind == jobs::HostJobKind::kProcessing;
+  for (const std::string_view name : is_processing ? kProcessingFolders : kTrainingFolders)
+    YARD_TRY(make_directories(ml_dir + std::string(name)));
+  return Ok{};
+}
+
+Status write_layout(const jobs::HostPlan& plan, const std::string& ml_dir,
+                    const std::string& network_interface) {
   if (plan.kind == jobs::HostJobKind::kProcessing) return write_processing_files(plan, ml_dir);
   return write_training_files(plan, ml_dir, network_interface);
 }
@@ -127,14 +132,20 @@ Result<std::string> path_in_ml(const std::string& ml_dir, const std::string& pat
   return ml_dir + below;
 }
 
+std::map<std::string, std::string> sandbox_environment() {
+  return {{"HOME", "/root"},
+          {"LANG", "C.UTF-8"},
+          {"PYTHONUNBUFFERED", "1"},
+          {"PYTHONDONTWRITEBYTECODE", "1"},
+          // A job that hangs is ended by SIGABRT: then it says where.
+          {"PYTHONFAULTHANDLER", "1"},
+          {"AWS_EC2_METADATA_DISABLED", "true"},
+          {"TMPDIR", "/tmp"}};
+}
+
 std::map<std::string, std::string> platform_environment(
     const jobs::HostPlan& plan, const std::map<std::string, std::string>& own) {
-  std::map<std::string, std::string> env = {{"HOME", "/root"},
-                                            {"LANG", "C.UTF-8"},
-                                            {"PYTHONUNBUFFERED", "1"},
-                                            {"PYTHONDONTWRITEBYTECODE", "1"},
-                                            {"AWS_EC2_METADATA_DISABLED", "true"},
-                                            {"TMPDIR", "/tmp"}};
+  auto env = sandbox_environment();
   for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
                            "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HTTP_PROXY", "HTTPS_PROXY",
                            "NO_PROXY", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"})

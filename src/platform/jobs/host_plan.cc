@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kItemsMax = 4096;
 constexpr size_t kChannelsMax = 20;
 constexpr double kStopGraceMax_s = 86'400;
+constexpr double kHangAfterMax_s = 1e9;
 
 Error invalid(std::string message) {
   return {Code::kInvalidArgument, std::move(message)};
@@ -232,6 +233,9 @@ Status read_machine(const Json& json, std::string_view what, HostPlan& plan) {
   YARD_ASSIGN(plan.volume_limit_bytes,
               json_field_or<uint64_t>(json, "volume_limit_bytes", 0, what));
   YARD_ASSIGN(plan.network, enum_field(json, "network", plan.network, kNetworks, what));
+  YARD_ASSIGN(plan.network_dir, json_field_or<std::string>(json, "network_dir", {}, what));
+  YARD_ASSIGN(plan.waits_for_go, json_field_or<bool>(json, "waits_for_go", false, what));
+  YARD_ASSIGN(plan.hang_after_s, json_field_or<double>(json, "hang_after_s", 0, what));
   YARD_ASSIGN(plan.log_dir, json_field<std::string>(json, "log_dir", what));
   YARD_ASSIGN(plan.health, health_from(json, what));
   return Ok{};
@@ -285,6 +289,9 @@ const std::vector<std::string_view> kPlanKeys = {"version",
                                                  "memory_limit_bytes",
                                                  "volume_limit_bytes",
                                                  "network",
+                                                 "network_dir",
+                                                 "waits_for_go",
+                                                 "hang_after_s",
                                                  "image",
                                                  "runtime",
                                                  "entrypoint",
@@ -326,6 +333,10 @@ Status check_host_plan(const HostPlan& plan) {
   if (!std::isfinite(plan.stop_grace_s) || plan.stop_grace_s < 0 ||
       plan.stop_grace_s > kStopGraceMax_s)
     return invalid(fmt::format("stop_grace_s is {}", plan.stop_grace_s));
+  if (!std::isfinite(plan.hang_after_s) || plan.hang_after_s < 0 ||
+      plan.hang_after_s > kHangAfterMax_s)
+    return invalid(fmt::format("hang_after_s is {}", plan.hang_after_s));
+  if (!plan.network_dir.empty()) YARD_TRY(check_absolute("network_dir", plan.network_dir));
   return Ok{};
 }
 
@@ -344,6 +355,9 @@ Json to_json(const HostPlan& plan) {
       {"memory_limit_bytes", plan.memory_limit_bytes},
       {"volume_limit_bytes", plan.volume_limit_bytes},
       {"network", kNetworks[size_t(plan.network)]},
+      {"network_dir", plan.network_dir},
+      {"waits_for_go", plan.waits_for_go},
+      {"hang_after_s", plan.hang_after_s},
       {"image", plan.image},
       {"runtime", {{"python", plan.runtime.python}, {"root", plan.runtime.root}}},
       {"entrypoint", plan.entrypoint},

@@ -75,6 +75,11 @@ struct HostPlan {
   uint64_t memory_limit_bytes = 0;  // 0: none
   uint64_t volume_limit_bytes = 0;  // of what the job writes; 0: none
   PlanNetwork network = PlanNetwork::kAuto;
+  // Hosts with the same one share a network; empty: that of the job's folder.
+  std::string network_dir;
+  // The script starts only at the word "go", which comes once every host is ready.
+  bool waits_for_go = false;
+  double hang_after_s = 0;  // without any sign of life from the script; 0: never
 
   std::string image;  // as the request names it, for messages
   PlanRuntime runtime;
@@ -127,7 +132,9 @@ struct HostFolder {
   std::string lock() const { return dir + "/lock"; }        // held while a supervisor runs
   std::string events() const { return dir + "/events.jsonl"; }
   std::string supervisor_log() const { return dir + "/supervisor.log"; }
-  std::string ml() const { return dir + "/ml"; }  // the job's /opt/ml
+  std::string ml() const { return dir + "/ml"; }        // the job's /opt/ml
+  std::string next() const { return dir + "/next"; }    // made for the job after this one
+  std::string cache() const { return dir + "/cache"; }  // downloads of the job before this one
   std::string model() const { return dir + "/ml/model"; }
   std::string output_data() const { return dir + "/ml/output/data"; }
 };
@@ -154,6 +161,7 @@ enum class HostCause {
   kHostFault,    // this machine's: another host may do it
   kUnavailable,  // the store or a peer was lost
   kStopped,
+  kHang,  // the script gave no sign of life
 };
 std::string_view to_string(HostCause cause);
 
@@ -170,12 +178,15 @@ struct HostStatus {
   std::string failure_reason;                // SageMaker's FailureReason, whole
   HostCause cause = HostCause::kNone;
   uint64_t downloaded_bytes = 0;
-  uint64_t total_bytes = 0;  // to download
-  std::string model_uri;     // set by the host that packs
+  uint64_t total_bytes = 0;   // to download
+  uint64_t cached_bytes = 0;  // of downloaded_bytes: they were here already
+  std::string model_uri;      // set by the host that packs
   std::string output_uri;
   bool checkpoint_behind = false;  // the upload of checkpoints does not keep up
   uint64_t checkpoint_bytes = 0;   // uploaded so far
   bool has_own_network = false;
+  bool is_ready = false;  // only "go" is missing
+  bool is_kept = false;   // ended, and the supervisor waits for the next folder: "keep"
   int supervisor_pid = 0;
   uint64_t supervisor_start_ticks = 0;  // see host::ProcessId
   double updated_t = 0;

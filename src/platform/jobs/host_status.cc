@@ -11,8 +11,8 @@ namespace {
 constexpr std::array<std::string_view, 7> kPhases = {"health",   "download", "start", "training",
                                                      "finished", "upload",   "ended"};
 constexpr std::array<std::string_view, 4> kOutcomes = {"", "completed", "failed", "stopped"};
-constexpr std::array<std::string_view, 5> kCauses = {"", "user_error", "host_fault", "unavailable",
-                                                     "stopped"};
+constexpr std::array<std::string_view, 6> kCauses = {
+    "", "user_error", "host_fault", "unavailable", "stopped", "hang"};
 
 template <typename Enum, size_t N>
 Result<Enum> name_field(const Json& json, std::string_view key,
@@ -37,10 +37,13 @@ Status read_progress(const Json& json, std::string_view what, HostStatus& status
   YARD_ASSIGN(const Json progress, json_field<Json>(json, "progress", what));
   YARD_ASSIGN(status.downloaded_bytes, json_field<uint64_t>(progress, "downloaded_bytes", what));
   YARD_ASSIGN(status.total_bytes, json_field<uint64_t>(progress, "total_bytes", what));
+  YARD_ASSIGN(status.cached_bytes, json_field_or<uint64_t>(progress, "cached_bytes", 0, what));
   YARD_ASSIGN(const Json checkpoint, json_field<Json>(json, "checkpoint", what));
   YARD_ASSIGN(status.checkpoint_behind, json_field<bool>(checkpoint, "behind", what));
   YARD_ASSIGN(status.checkpoint_bytes, json_field<uint64_t>(checkpoint, "uploaded_bytes", what));
   YARD_ASSIGN(status.has_own_network, json_field<bool>(json, "has_own_network", what));
+  YARD_ASSIGN(status.is_ready, json_field_or<bool>(json, "is_ready", false, what));
+  YARD_ASSIGN(status.is_kept, json_field_or<bool>(json, "is_kept", false, what));
   YARD_ASSIGN(const Json supervisor, json_field<Json>(json, "supervisor", what));
   YARD_ASSIGN(status.supervisor_pid, json_field<int>(supervisor, "pid", what));
   YARD_ASSIGN(status.supervisor_start_ticks, json_field<uint64_t>(supervisor, "start_ticks", what));
@@ -71,12 +74,16 @@ Json to_json(const HostStatus& status) {
           {"failure_reason", status.failure_reason},
           {"cause", to_string(status.cause)},
           {"progress",
-           {{"downloaded_bytes", status.downloaded_bytes}, {"total_bytes", status.total_bytes}}},
+           {{"downloaded_bytes", status.downloaded_bytes},
+            {"total_bytes", status.total_bytes},
+            {"cached_bytes", status.cached_bytes}}},
           {"model_uri", status.model_uri},
           {"output_uri", status.output_uri},
           {"checkpoint",
            {{"behind", status.checkpoint_behind}, {"uploaded_bytes", status.checkpoint_bytes}}},
           {"has_own_network", status.has_own_network},
+          {"is_ready", status.is_ready},
+          {"is_kept", status.is_kept},
           {"supervisor",
            {{"pid", status.supervisor_pid}, {"start_ticks", status.supervisor_start_ticks}}},
           {"updated_t", status.updated_t}};

@@ -51,6 +51,8 @@ FaultCause cause_of(const HostStatus& status) {
       return FaultCause::kUnavailable;
     case HostCause::kStopped:
       return FaultCause::kPreemption;
+    case HostCause::kHang:
+      return FaultCause::kHang;
     case HostCause::kUserError:
     case HostCause::kNone:
       return FaultCause::kUserError;

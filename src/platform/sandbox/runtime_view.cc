@@ -207,6 +207,16 @@ Overlay::~Overlay() {
   if (!merged_.empty()) ::umount2(merged_.c_str(), MNT_DETACH);
 }
 
+void Overlay::rebase(const std::string& from, const std::string& to) {
+  if (merged_.starts_with(from + "/")) merged_ = to + merged_.substr(from.size());
+}
+
+void RuntimeView::rebase(const std::string& from, const std::string& to) {
+  for (Bind& bind : binds)
+    if (bind.source.starts_with(from + "/")) bind.source = to + bind.source.substr(from.size());
+  for (Overlay& overlay : overlays) overlay.rebase(from, to);
+}
+
 std::vector<std::string> folders_of_pth(std::string_view text) {
   std::vector<std::string> folders;
   while (!text.empty()) {

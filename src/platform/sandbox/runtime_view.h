@@ -33,6 +33,8 @@ class Overlay {
   Overlay& operator=(Overlay&&) = delete;
   ~Overlay();
   const std::string& merged() const { return merged_; }
+  // A folder above it was renamed.
+  void rebase(const std::string& from, const std::string& to);
 
  private:
   explicit Overlay(std::string merged) : merged_(std::move(merged)) {}
@@ -46,6 +48,9 @@ struct RuntimeView {
   std::map<std::string, std::string> env;  // PATH, VIRTUAL_ENV and what else makes it work
   std::vector<Overlay> overlays;
   bool is_writable = false;  // packages can be installed over it
+
+  // The folder `from`, below which its overlay lies, was renamed to `to`.
+  void rebase(const std::string& from, const std::string& to);
 };
 
 // kNotFound, kInvalidArgument: the runtime is not there, or no Python environment. With

@@ -165,12 +165,16 @@ std::vector<int> children_of(int pid) {
   return children;
 }
 
+std::vector<int> sandbox_programs(int bwrap_pid) {
+  std::vector<int> programs = processes_below(bwrap_pid);
+  std::erase_if(programs, [&](int pid) { return parent_of(pid) == bwrap_pid; });
+  return programs;
+}
+
 int signal_sandbox(int bwrap_pid, int signal) {
   int count = 0;
-  for (const int pid : processes_below(bwrap_pid)) {
-    if (parent_of(pid) == bwrap_pid) continue;  // bubblewrap's init
+  for (const int pid : sandbox_programs(bwrap_pid))
     if (::kill(pid, signal) == 0) ++count;
-  }
   return count;
 }
 

@@ -43,6 +43,8 @@ Status enter_private_mounts();
 // The processes that were started below `pid`, itself left out.
 std::vector<int> processes_below(int pid);
 std::vector<int> children_of(int pid);
+// Of processes_below(), those of the sandbox's programs: without its own init.
+std::vector<int> sandbox_programs(int bwrap_pid);
 // Sends `signal` to all of them but the sandbox's own init, which is the child of `bwrap_pid`.
 // Returns how many got it.
 int signal_sandbox(int bwrap_pid, int signal);

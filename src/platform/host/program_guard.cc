@@ -1,0 +1,207 @@
+#include "host/program_guard.h"
+
+#include <fmt/format.h>
+#include <fts.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "sandbox/sandbox.h"
+
+namespace yard::host {
+namespace {
+
+using jobs::HostCause;
+using jobs::HostOutcome;
+using std::chrono::milliseconds;
+
+constexpr int kKilledCode = 137;  // 128 + SIGKILL
+constexpr uint64_t kProcBytesMax = 1 << 20;
+constexpr milliseconds kPeriod{1'000};
+// Where the kernel does not hold the limit.
+constexpr milliseconds kMemoryPeriod{200};
+constexpr milliseconds kVolumePeriodMin{1'000};
+// Measuring takes at most one part of the time in so many.
+constexpr int kVolumeRest = 20;
+// Interpreters and libraries wake up now and then even when nothing goes on.
+constexpr double kBusyShareMin = 0.01;
+constexpr uint64_t kIoBytesMin = 64 << 10;
+
+HostEnd failed(HostCause cause, int exit_code, std::string reason) {
+  return {.outcome = HostOutcome::kFailed,
+          .exit_code = exit_code,
+          .reason = std::move(reason),
+          .cause = cause};
+}
+
+// SageMaker's words, and what they leave out.
+HostEnd out_of_memory(uint64_t limit_bytes) {
+  return failed(HostCause::kUserError, kKilledCode,
+                fmt::format("ClientError: Please use an instance type with more memory, or reduce "
+                            "the size of job data processed on an instance: the job needs more "
+                            "than the {} that its instance has, exit code: {}",
+                            format_size_bytes(limit_bytes), kKilledCode));
+}
+
+HostEnd out_of_volume(uint64_t used_bytes, uint64_t limit_bytes) {
+  return failed(
+      HostCause::kUserError, kKilledCode,
+      fmt::format("ClientError: the job's files take {}, its volume has {} "
+                  "(VolumeSizeInGB), exit code: {}",
+                  format_size_bytes(used_bytes), format_size_bytes(limit_bytes), kKilledCode));
+}
+
+std::string proc(int pid, const char* name) {
+  return fmt::format("/proc/{}/{}", pid, name);
+}
+
+// The number behind "NAME:" in a text of lines.
+uint64_t named_number(std::string_view text, std::string_view name) {
+  const size_t at = text.find(name);
+  if (at == std::string_view::npos) return 0;
+  const size_t begin = text.find_first_of("0123456789", at + name.size());
+  uint64_t value = 0;
+  if (begin != std::string_view::npos)
+    std::from_chars(text.data() + begin, text.data() + text.size(), value);
+  return value;
+}
+
+double cpu_seconds(int pid) {
+  const auto text = read_file(proc(pid, "stat"), kProcBytesMax);
+  if (!text) return 0;
+  const auto bracket = text->rfind(')');
+  if (bracket == std::string::npos) return 0;
+  std::istringstream fields(text->substr(bracket + 1));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;  // state to cmajflt
+  uint64_t ticks = 0, sum = 0;
+  for (int i = 0; i < 4 && fields >> ticks; ++i) sum += ticks;  // also of children that ended
+  return double(sum) / double(::sysconf(_SC_CLK_TCK));
+}
+
+uint64_t resident_bytes(int pid) {
+  const auto text = read_file(proc(pid, "statm"), kProcBytesMax);
+  if (!text) return 0;
+  std::istringstream fields(*text);
+  uint64_t total = 0, resident = 0;
+  fields >> total >> resident;
+  return resident * uint64_t(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+bool HangWatch::is_hung(const LifeSigns& signs, double now_s) {
+  if (after_s_ <= 0) return false;
+  const bool is_alive =
+      !last_ || signs.line_count != last_->line_count ||
+      signs.cpu_s - last_->cpu_s > kBusyShareMin * (now_s - alive_s_) + kBusyShareMin ||
+      signs.io_bytes > last_->io_bytes + kIoBytesMin || signs.cpu_s < last_->cpu_s;
+  if (is_alive) {
+    last_ = signs;
+    alive_s_ = now_s;
+  }
+  return now_s - alive_s_ >= after_s_;
+}
+
+LifeSigns life_signs_of(const std::vector<int>& pids) {
+  LifeSigns signs;
+  for (const int pid : pids) {
+    signs.cpu_s += cpu_seconds(pid);
+    if (const auto io = read_file(proc(pid, "io"), kProcBytesMax))
+      signs.io_bytes += named_number(*io, "rchar:") + named_number(*io, "wchar:");
+  }
+  return signs;
+}
+
+uint64_t memory_of(const std::vector<int>& pids, uint64_t limit_bytes) {
+  uint64_t sum = 0;
+  for (const int pid : pids) sum += resident_bytes(pid);
+  if (sum <= limit_bytes) return sum;
+  sum = 0;
+  for (const int pid : pids)
+    if (const auto text = read_file(proc(pid, "smaps_rollup"), kProcBytesMax))
+      sum += named_number(*text, "\nPss:") << 10;
+  return sum;
+}
+
+uint64_t disk_usage(const std::string& folder, const StopToken& stop) {
+  std::string path = folder;
+  char* const roots[] = {path.data(), nullptr};
+  FTS* const tree = ::fts_open(roots, FTS_PHYSICAL | FTS_XDEV | FTS_NOCHDIR, nullptr);
+  if (tree == nullptr) return 0;
+  uint64_t sum = 0;
+  while (const FTSENT* entry = ::fts_read(tree)) {
+    if (stop.stopped()) break;
+    const bool counts = entry->fts_info != FTS_DP && entry->fts_info != FTS_NS;
+    if (counts && entry->fts_statp != nullptr) sum += uint64_t(entry->fts_statp->st_blocks) * 512;
+  }
+  ::fts_close(tree);
+  return sum;
+}
+
+ProgramGuard::ProgramGuard(ProgramGuardOptions options)
+    : options_(std::move(options)), hang_(options_.hang_after_s) {
+  if (options_.volume_limit_bytes > 0) thread_ = std::thread([this] { measure_volume(); });
+}
+
+ProgramGuard::~ProgramGuard() {
+  stop_.request();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ProgramGuard::measure_volume() {
+  const StopToken stop = stop_.token();
+  milliseconds pause{0};
+  while (!stop.wait_for(pause)) {
+    const auto start = std::chrono::steady_clock::now();
+    uint64_t sum = 0;
+    for (const std::string& folder : options_.folders) sum += disk_usage(folder, stop);
+    if (!stop.stopped()) volume_bytes_ = sum;
+    const auto took = std::chrono::ceil<milliseconds>(std::chrono::steady_clock::now() - start);
+    pause = std::max(kVolumePeriodMin, took * kVolumeRest);
+  }
+}
+
+milliseconds ProgramGuard::period() const {
+  return options_.memory_limit_bytes > 0 && options_.memory == nullptr ? kMemoryPeriod : kPeriod;
+}
+
+std::optional<HostEnd> ProgramGuard::look_at_memory(int pid) const {
+  const uint64_t limit = options_.memory_limit_bytes;
+  if (limit == 0) return std::nullopt;
+  const bool is_over = options_.memory != nullptr
+                           ? options_.memory->kill_count() > 0
+                           : memory_of(sandbox::processes_below(pid), limit) > limit;
+  if (is_over) return out_of_memory(limit);
+  return std::nullopt;
+}
+
+std::optional<HostEnd> ProgramGuard::look(int pid) {
+  if (auto end = look_at_memory(pid)) return end;
+  if (options_.volume_limit_bytes > 0 && volume_bytes_ > options_.volume_limit_bytes)
+    return out_of_volume(volume_bytes_, options_.volume_limit_bytes);
+  if (options_.hang_after_s <= 0) return std::nullopt;
+  LifeSigns signs = life_signs_of(sandbox::processes_below(pid));
+  signs.line_count = options_.line_count ? options_.line_count() : 0;
+  const double now_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  if (!hang_.is_hung(signs, now_s)) return std::nullopt;
+  return failed(HostCause::kHang, kKilledCode,
+                fmt::format("AlgorithmError: the job hangs: for {:.0f} s it printed nothing, read "
+                            "and wrote nothing and no core was at work, exit code: {}",
+                            options_.hang_after_s, kKilledCode));
+}
+
+std::optional<HostEnd> ProgramGuard::end_of(int exit_code) const {
+  if (exit_code == 0 || options_.memory == nullptr || options_.memory->kill_count() == 0)
+    return std::nullopt;
+  return out_of_memory(options_.memory_limit_bytes);
+}
+
+}  // namespace yard::host
