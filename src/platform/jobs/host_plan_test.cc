@@ -17,6 +17,9 @@ HostPlan a_plan() {
   plan.output = {.s3_uri = "s3://b/out", .compress = false};
   plan.health.gpu_count_min = 3;
   plan.network = PlanNetwork::kShared;
+  plan.network_dir = "/home/jobs/other";
+  plan.waits_for_go = true;
+  plan.hang_after_s = 7;
   return plan;
 }
 
@@ -58,6 +61,8 @@ TEST(HostPlan, WhatIsMissingOrWrongIsRefused) {
   EXPECT_EQ(with("environment", {{"A=B", "x"}}), Code::kInvalidArgument);
   EXPECT_EQ(with("hyperparameters", {{"a", 1}}), Code::kInvalidArgument);
   EXPECT_EQ(with("stop_grace_s", -1), Code::kInvalidArgument);
+  EXPECT_EQ(with("hang_after_s", -1), Code::kInvalidArgument);
+  EXPECT_EQ(with("network_dir", "relative"), Code::kInvalidArgument);
   EXPECT_EQ(with("input_mode", "Slow"), Code::kInvalidArgument);
   EXPECT_EQ(with("output", {{"compression", "ZIP"}}), Code::kInvalidArgument);
   EXPECT_EQ(with("hots", 1), Code::kInvalidArgument);
