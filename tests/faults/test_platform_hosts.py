@@ -128,6 +128,7 @@ print('MAIN', __name__, __file__, sys.argv, os.getcwd(), os.environ['TRAINING_JO
 print('MODEL', os.listdir('/opt/ml/model'))
 for path in [cache + '/kept', '/tmp/rubbish', '/dev/shm/rubbish', '/opt/ml/model/' + os.environ['TRAINING_JOB_NAME']]:
     open(path, 'w').close()
+open('/opt/ml/output/intermediate/half', 'w').write('done')
 """
 
 
@@ -136,6 +137,8 @@ def test_a_warm_start_keeps_data_and_interpreter_and_nothing_else(platform):
         platform.s3.put_object(Bucket=BUCKET, Key=f"warm-data/{name}", Body=name.encode())
     first = Job(platform, "warm-1", REPORT, keep=300, channels=["warm-data"]).ended_well()
     assert first.events("launched")[0]["is_warm"] is False
+    half = platform.s3.get_object(Bucket=BUCKET, Key="out/warm-1/output/intermediate/half")["Body"].read()
+    assert half == b"done"
     supervisor = first.status()["supervisor"]
     eventually(lambda: first.status()["is_kept"])
     assert first.describe()["WarmPoolStatus"]["Status"] == "Available"

@@ -149,14 +149,19 @@ CheckpointSync::~CheckpointSync() {
 
 Result<std::unique_ptr<CheckpointSync>> CheckpointSync::restore(CheckpointOptions options,
                                                                 ChannelProgress& progress) {
-  auto impl = std::make_unique<Impl>();
   YARD_TRY(download_prefix(options.url, options.folder,
                            {.open = options.open, .data_dir = {}, .stop = options.stop}, progress));
+  YARD_ASSIGN(auto sync, of_new(std::move(options)));
+  YARD_ASSIGN(const auto files,
+              sync->impl_->local->list_all("", [](const std::string&, const std::string&) {}));
+  for (const ObjectInfo& info : files) sync->impl_->uploaded[info.key] = info.etag;
+  return sync;
+}
+
+Result<std::unique_ptr<CheckpointSync>> CheckpointSync::of_new(CheckpointOptions options) {
+  auto impl = std::make_unique<Impl>();
   YARD_ASSIGN(impl->target, options.open(options.url));
   YARD_ASSIGN(impl->local, storage::DirectoryStore::open(options.folder));
-  YARD_ASSIGN(const auto files,
-              impl->local->list_all("", [](const std::string&, const std::string&) {}));
-  for (const ObjectInfo& info : files) impl->uploaded[info.key] = info.etag;
   impl->options = std::move(options);
   return std::unique_ptr<CheckpointSync>(new CheckpointSync(std::move(impl)));
 }

@@ -38,6 +38,8 @@ class CheckpointSync {
   // Downloads what the store has; these files count as uploaded.
   static Result<std::unique_ptr<CheckpointSync>> restore(CheckpointOptions options,
                                                          ChannelProgress& progress);
+  // Without what the store has: every file that comes goes up.
+  static Result<std::unique_ptr<CheckpointSync>> of_new(CheckpointOptions options);
   ~CheckpointSync();
   void start();
   // The last round, when nothing writes any more: what is left goes up. The error of a file that

@@ -51,10 +51,8 @@ Status fetch_channels(const HostDataOptions& options, const StopToken& stop,
   return Ok{};
 }
 
-// A folder that is restored and kept in the store.
-Status add_sync(const HostDataOptions& options, const StopToken& stop, const std::string& url,
-                const std::string& folder, channels::ChannelProgress& progress, HostInput& input) {
-  YARD_TRY(make_directories(folder));
+channels::CheckpointOptions sync_options(const HostDataOptions& options, const StopToken& stop,
+                                         const std::string& url, const std::string& folder) {
   channels::CheckpointOptions sync;
   sync.open = options.open;
   sync.url = url;
@@ -62,7 +60,15 @@ Status add_sync(const HostDataOptions& options, const StopToken& stop, const std
   sync.period = options.checkpoint_period;
   sync.on_behind = options.on_behind;
   sync.stop = stop;
-  YARD_ASSIGN(auto restored, channels::CheckpointSync::restore(std::move(sync), progress));
+  return sync;
+}
+
+// A folder that is restored and kept in the store.
+Status add_sync(const HostDataOptions& options, const StopToken& stop, const std::string& url,
+                const std::string& folder, channels::ChannelProgress& progress, HostInput& input) {
+  YARD_TRY(make_directories(folder));
+  YARD_ASSIGN(auto restored, channels::CheckpointSync::restore(
+                                 sync_options(options, stop, url, folder), progress));
   input.syncs.push_back(std::move(restored));
   return Ok{};
 }
@@ -81,6 +87,18 @@ Status fetch_checkpoint(const HostDataOptions& options, const StopToken& stop,
   }
   if (auto done = add_sync(options, stop, checkpoint.s3_uri, *folder, progress, input); !done)
     return std::move(done).error().while_("checkpoints");
+  return Ok{};
+}
+
+// What the program leaves in /opt/ml/output/intermediate is in the store while it runs.
+Status add_intermediate(const HostDataOptions& options, const StopToken& stop, HostInput& input) {
+  std::string url = options.plan->output.s3_uri;
+  if (url.empty()) return Ok{};
+  while (url.ends_with('/')) url.pop_back();
+  url += fmt::format("/{}/output/intermediate", options.plan->job);
+  YARD_ASSIGN(auto sync, channels::CheckpointSync::of_new(sync_options(
+                             options, stop, url, options.folder.ml() + "/output/intermediate")));
+  input.syncs.push_back(std::move(sync));
   return Ok{};
 }
 
@@ -181,6 +199,7 @@ Status fetch_input(const HostDataOptions& options, const StopToken& stop,
     return fetch_processing(options, stop, progress, input);
   YARD_TRY(fetch_channels(options, stop, progress, input));
   YARD_TRY(fetch_checkpoint(options, stop, progress, input));
+  YARD_TRY(add_intermediate(options, stop, input));
   return fetch_source(options, stop, progress);
 }
 

@@ -79,6 +79,7 @@ TEST(JobLayout, FilesAreThoseOfTheService) {
   plan.channels = {{.config = {{"ChannelName", "train"}, {"ContentType", "text/csv"}}}};
   const std::string ml = folder.path() + "/ml";
   ASSERT_TRUE(make_directories(ml + "/left/over"));
+  ASSERT_TRUE(make_layout_folders(plan.kind, ml));
   ASSERT_TRUE(write_layout(plan, ml, "eth0"));
   EXPECT_FALSE(fs::exists(ml + "/left"));
   for (const char* name : {"/model", "/output/data", "/input/data", "/code", "/checkpoints"})
