@@ -119,13 +119,20 @@ class FakeSupervisor {
     return 0;
   }
 
-  // The next word, or "" after `timeout_ms`.
+  // The next word, or "" after `timeout_ms`. It is never kept for another job.
   std::string hear(int timeout_ms) {
-    pollfd item{.fd = control_.get(), .events = POLLIN, .revents = 0};
-    ::poll(&item, 1, timeout_ms);
-    std::array<char, 256> buffer;
-    const ssize_t got = ::read(control_.get(), buffer.data(), buffer.size());
-    if (got > 0) heard_ += std::string(buffer.data(), static_cast<size_t>(got));
+    std::string word = next_word();
+    while (word.empty() || word.starts_with("keep ")) {
+      pollfd item{.fd = control_.get(), .events = POLLIN, .revents = 0};
+      if (heard_.empty() && ::poll(&item, 1, timeout_ms) <= 0) return "";
+      std::array<char, 256> buffer;
+      const ssize_t got = ::read(control_.get(), buffer.data(), buffer.size());
+      if (got > 0) heard_ += std::string(buffer.data(), static_cast<size_t>(got));
+      word = next_word();
+    }
+    return word;
+  }
+  std::string next_word() {
     const auto newline = heard_.find('\n');
     if (newline == std::string::npos) return "";
     const std::string word = heard_.substr(0, newline);
