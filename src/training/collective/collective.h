@@ -66,6 +66,14 @@ struct FlightRecord {
 
 inline constexpr int kAnyRank = -1;
 
+struct ShrinkOptions {
+  // Ranks to leave out although they may live: one that does not answer, or has a bad link. The
+  // same on all that call.
+  std::vector<int> without;
+  // All survivors call within it of each other; beyond it, nobody is waited for.
+  std::chrono::milliseconds timeout{10'000};
+};
+
 // All ranks must issue the same calls in the same order (send and receive aside); a call whose
 // kind, type or size differs from its peers' is an Error on all of them. Issue from one thread at a
 // time; the operations themselves run on threads of the Group, collectives in the order of issue.
@@ -127,6 +135,15 @@ class Group {
   // null for those of a negative color. The groups fail and end each by itself, so this one may be
   // destroyed first; when a process dies, each group that it was in fails.
   virtual Result<std::unique_ptr<Group>> split(int color, int key) = 0;
+
+  // After a failure: the ranks that live become a new group, in their order, without a restart.
+  // Called by each of them; it fails what is still pending here. Ranks whose process has ended are
+  // missed at once; those that neither come nor are known to be dead when `timeout` is over are
+  // left behind if the others are more than they (or as many, with the lowest rank): no two groups
+  // can come out of one. kUnavailable: too few; kInvalidArgument: this rank was left out, or the
+  // group has been shrunk already; kDeadlineExceeded: one died meanwhile. After an Error all may
+  // try again. Buffers of the old group are not of the new one. For one thread at a time.
+  virtual Result<std::unique_ptr<Group>> shrink(const ShrinkOptions& options) = 0;
 
   // This rank's last operations (at most 512), oldest first. Thread-safe.
   virtual std::vector<FlightRecord> flight() const = 0;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <utility>
 
 namespace yard::collective {
 namespace {
@@ -15,8 +16,8 @@ constexpr std::chrono::milliseconds kAnswerTimeout{250};
 constexpr int kRanksMax = 4096;
 
 // The connection of a process closes a moment before its pidfd says so; either is fine.
-Error died(int rank, std::string_view how) {
-  return {Code::kUnavailable, fmt::format("rank {} died: {}", rank, how)};
+Error died(const std::string& rank, std::string_view how) {
+  return {Code::kUnavailable, fmt::format("{} died: {}", rank, how)};
 }
 
 void raise(const UniqueFd& event) {
@@ -55,6 +56,14 @@ Control::~Control() {
 void Control::watch(int rank, UniqueFd pidfd, std::function<bool()> may_end) {
   std::lock_guard lock(mutex_);
   new_processes_.push_back({rank, std::move(pidfd), std::move(may_end)});
+  raise(wake_);
+}
+
+void Control::watch_doors(KeptDoors doors, std::shared_ptr<TlsTunnels> tunnels) {
+  if (doors.empty()) return;
+  std::lock_guard lock(mutex_);
+  tunnels_ = std::move(tunnels);
+  new_doors_ = std::move(doors);
   raise(wake_);
 }
 
@@ -102,6 +111,7 @@ void Control::run() {
       if (stopped_) return;
       for (Process& process : new_processes_) processes_.push_back(std::move(process));
       new_processes_.clear();
+      if (!new_doors_.empty()) door_keeper_.take(std::exchange(new_doors_, {}), tunnels_);
     }
     polled.clear();
     polled.push_back({.fd = wake_.get(), .events = POLLIN, .revents = 0});
@@ -109,6 +119,7 @@ void Control::run() {
       polled.push_back({.fd = peer.fd.get(), .events = POLLIN, .revents = 0});
     for (const Process& process : processes_)
       polled.push_back({.fd = process.pidfd.get(), .events = POLLIN, .revents = 0});
+    door_keeper_.append_to(polled);
     if (::poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
     if (polled[0].revents != 0) {
       uint64_t count = 0;
@@ -118,6 +129,7 @@ void Control::run() {
       if (polled[1 + i].revents != 0) look_at(peers_[i]);
     for (size_t i = 0; i < processes_.size(); ++i)
       if (polled[1 + peers_.size() + i].revents != 0) look_at(processes_[i]);
+    door_keeper_.look();
   }
 }
 
@@ -133,7 +145,8 @@ void Control::look_at(Peer& peer) {
       std::lock_guard lock(socket_mutex_);
       peer.fd.reset();
     }
-    if (!peer.said_goodbye) failure_.report(died(peer.rank, frame.error().message));
+    if (!peer.said_goodbye)
+      failure_.report(died(failure_.name_of(peer.rank), frame.error().message));
     std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
@@ -163,8 +176,8 @@ void Control::handle(Peer& peer, const Frame& frame) {
       handle_stalled(peer, frame);
       break;
     default:
-      failure_.report({Code::kCorrupt,
-                       fmt::format("rank {} sent a message that has no place here", peer.rank)});
+      failure_.report({Code::kCorrupt, fmt::format("{} sent a message that has no place here",
+                                                   failure_.name_of(peer.rank))});
   }
   std::lock_guard lock(mutex_);
   changed_.notify_all();
@@ -216,7 +229,8 @@ int Control::find_culprit(int waited) {
 
 void Control::look_at(Process& process) {
   process.pidfd.reset();
-  if (!process.may_end()) failure_.report(died(process.rank, "its process ended"));
+  if (!process.may_end())
+    failure_.report(died(failure_.name_of(process.rank), "its process ended"));
 }
 
 }  // namespace yard::collective

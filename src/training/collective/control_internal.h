@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "collective/door_keeper_internal.h"
 #include "collective/failure_internal.h"
 #include "collective/frame_internal.h"
 #include "collective/socket_internal.h"
@@ -31,6 +32,9 @@ class Control {
   // Also watches the process `pidfd` of `rank`; when it ends, `may_end` says whether it left in
   // peace (or has itself said why it did not).
   void watch(int rank, UniqueFd pidfd, std::function<bool()> may_end);
+
+  // Of groups that this one came out of: whoever still comes there is turned away. Once.
+  void watch_doors(KeptDoors doors, std::shared_ptr<TlsTunnels> tunnels);
 
   // Says that this rank is set up, and waits until all are.
   Status all_ready(const Patience& patience);
@@ -71,13 +75,16 @@ class Control {
   // socket_mutex_.
   std::mutex socket_mutex_;
   std::vector<Peer> peers_;
-  std::vector<Process> processes_;      // the thread's
-  std::vector<Process> new_processes_;  // mutex_
-  size_t ready_count_ = 0;              // mutex_; of other ranks
-  bool go_ = false;                     // mutex_
-  bool stopped_ = false;                // mutex_
-  bool told_stalled_ = false;           // mutex_
-  std::map<int, int> waited_by_;        // mutex_; rank -> the rank for which it waits too long
+  std::vector<Process> processes_;       // the thread's
+  std::vector<Process> new_processes_;   // mutex_
+  DoorKeeper door_keeper_;               // the thread's
+  KeptDoors new_doors_;                  // mutex_
+  std::shared_ptr<TlsTunnels> tunnels_;  // mutex_
+  size_t ready_count_ = 0;               // mutex_; of other ranks
+  bool go_ = false;                      // mutex_
+  bool stopped_ = false;                 // mutex_
+  bool told_stalled_ = false;            // mutex_
+  std::map<int, int> waited_by_;         // mutex_; rank -> the rank for which it waits too long
   std::thread thread_;
 };
 

@@ -1,5 +1,6 @@
 #include "collective/failure_internal.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -40,6 +41,13 @@ Status Failure::status() const {
   std::lock_guard lock(mutex_);
   if (error_) return *error_;
   return Ok{};
+}
+
+std::string Failure::name_of(int rank) const {
+  const auto index = static_cast<size_t>(rank);
+  const bool has_name = index < host_names_.size() && !host_names_[index].empty();
+  return fmt::format("rank {}{}", rank,
+                     has_name ? fmt::format(" (on {})", host_names_[index]) : "");
 }
 
 Error Failure::report_after(std::chrono::milliseconds grace, Error error) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/file.h"
@@ -46,6 +47,11 @@ class Failure {
   void show_waited_rank_in(std::atomic<int32_t>& place) { shown_waited_rank_ = &place; }
   // The rank at the end of the chain: the one we wait for, or whom that one waits for, ...
   void set_culprit_finder(std::function<int(int)> finder) { culprit_finder_ = std::move(finder); }
+  // By rank, may be empty; set before there are operations.
+  void set_host_names(std::vector<std::string> names) { host_names_ = std::move(names); }
+  // "rank 3 (on node7)", or "rank 3" where the host has no name.
+  std::string name_of(int rank) const;
+
   int culprit_of(int waited) const { return culprit_finder_ ? culprit_finder_(waited) : waited; }
 
  private:
@@ -57,6 +63,7 @@ class Failure {
   std::atomic<int> last_waited_rank_ = -1;
   std::atomic<int32_t>* shown_waited_rank_ = nullptr;
   std::function<int(int)> culprit_finder_;  // set before there are operations
+  std::vector<std::string> host_names_;     // likewise
   UniqueFd event_;
 };
 

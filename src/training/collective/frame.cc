@@ -87,7 +87,7 @@ Result<std::optional<Frame>> FrameReader::read(int fd) {
   std::memcpy(&type, buffer_.data() + 4, 1);
   std::memcpy(&size_bytes, buffer_.data() + 5, 4);
   if (magic != kMagic || type < static_cast<uint8_t>(FrameType::kHello) ||
-      type > static_cast<uint8_t>(FrameType::kStalled) || size_bytes > payload_bytes_max_)
+      type > static_cast<uint8_t>(FrameType::kSurvivors) || size_bytes > payload_bytes_max_)
     return Error{Code::kCorrupt, "bytes that are not of this protocol"};
   YARD_ASSIGN(const bool has_payload, fill(fd, kHeaderBytes + size_bytes));
   if (!has_payload) return std::optional<Frame>();

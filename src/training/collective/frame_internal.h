@@ -14,16 +14,17 @@
 namespace yard::collective {
 
 enum class FrameType : uint8_t {
-  kHello = 1,      // member -> rank 0: who I am
-  kWaiting = 2,    // rank 0 -> member: who is still missing
-  kRefused = 3,    // rank 0 -> member: an Error, and whether trying again may help
-  kWelcome = 4,    // rank 0 -> member: everybody's place
-  kReady = 5,      // member -> rank 0: connected to all my neighbours
-  kGo = 6,         // rank 0 -> member: all are ready
-  kAbort = 7,      // either way: the Error that ended the group
-  kGoodbye = 8,    // either way: I leave in peace
-  kNeighbour = 9,  // between neighbours: session and rank
-  kStalled = 10,   // either way: a rank, and the rank for which it waits too long
+  kHello = 1,       // member -> rank 0: who I am
+  kWaiting = 2,     // rank 0 -> member: who is still missing
+  kRefused = 3,     // rank 0 -> member: an Error, and whether trying again may help
+  kWelcome = 4,     // rank 0 -> member: everybody's place
+  kReady = 5,       // member -> rank 0: connected to all my neighbours
+  kGo = 6,          // rank 0 -> member: all are ready
+  kAbort = 7,       // either way: the Error that ended the group
+  kGoodbye = 8,     // either way: I leave in peace
+  kNeighbour = 9,   // between neighbours: session and rank
+  kStalled = 10,    // either way: a rank, and the rank for which it waits too long
+  kSurvivors = 11,  // who leads a reunion -> survivor: its place in the smaller group
 };
 
 // A whole group of 4096 ranks fits into a welcome of this size.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "collective/group_internal.h"
+#include "collective/reunion_internal.h"
 
 namespace yard::collective {
 namespace {
@@ -148,13 +149,15 @@ class ConnectedGroup : public Group {
   std::unique_ptr<Work> receive(std::span<std::byte> bytes, int from, uint64_t tag,
                                 int* source) override;
   Result<std::unique_ptr<Group>> split(int color, int key) override;
+  Result<std::unique_ptr<Group>> shrink(const ShrinkOptions& options) override;
   std::vector<FlightRecord> flight() const override { return flight_->records(); }
 
   Result<std::unique_ptr<SharedBuffer>> allocate(size_t size_bytes) override;
 
   void abort(std::string_view reason) override {
     parts_.failure->report(
-        {Code::kUnavailable, fmt::format("rank {} gave up: {}", rank(), reason)});
+        {Code::kUnavailable,
+         fmt::format("{} gave up: {}", parts_.failure->name_of(rank()), reason)});
   }
 
   double wait_seconds() const override { return queue_->wait_seconds(); }
@@ -197,6 +200,7 @@ class ConnectedGroup : public Group {
   SpanningOperations spanning_;
   uint64_t issued_count_ = 0;
   uint32_t buffer_count_ = 0;  // the queue's
+  bool is_shrunk_ = false;
   std::shared_ptr<OperationQueue> queue_;
 };
 
@@ -414,10 +418,42 @@ Result<std::unique_ptr<Group>> ConnectedGroup::split(int color, int key) {
   RendezvousOptions options = parts_.options;
   options.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
   options.world_size = static_cast<int>(ranks.size());
-  options.master_address = messages_->address_of(ranks[0]);
+  options.master_address = messages_->doors()[static_cast<size_t>(ranks[0])].address;
   options.master_port = places[static_cast<size_t>(ranks[0])].port;
   options.run_id = fmt::format("{} {} {}", messages_->session(), issued_count_, color);
   return connect_at(options, std::move(listener), StopToken());
+}
+
+Result<std::unique_ptr<Group>> ConnectedGroup::shrink(const ShrinkOptions& options) {
+  for (const int each : options.without)
+    if (each < 0 || each >= size() || each == rank())
+      return Error{Code::kInvalidArgument,
+                   fmt::format("rank {} of {} cannot leave out rank {}", rank(), size(), each)};
+  if (is_shrunk_) return Error{Code::kInvalidArgument, "the group has been shrunk already"};
+  parts_.failure->report(
+      {Code::kCancelled, parts_.failure->name_of(rank()) + " goes on with a smaller group"});
+  const ReunionPlace place{.rank = rank(),
+                           .hosts = parts_.topology.hosts,
+                           .doors = messages_->doors(),
+                           .own_address = parts_.own_address,
+                           .session = messages_->session(),
+                           .listener = parts_.doors.back()->get(),
+                           .tunnels = parts_.tunnels.get()};
+  YARD_ASSIGN(Reunited reunited, reunite(place, options));
+  RendezvousOptions next = parts_.options;
+  next.rank = reunited.rank;
+  next.world_size = reunited.size;
+  next.master_address = reunited.leader == rank()
+                            ? parts_.own_address
+                            : place.doors[static_cast<size_t>(reunited.leader)].address;
+  next.master_port = reunited.port;
+  next.run_id = reunited.run_id;
+  next.generation = parts_.options.generation + 1;
+  next.connect_timeout = options.timeout;
+  YARD_ASSIGN(auto group,
+              connect_at(next, std::move(reunited.listener), StopToken(), parts_.doors));
+  is_shrunk_ = true;
+  return group;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "collective/collective.h"
 #include "collective/control_internal.h"
+#include "collective/door_keeper_internal.h"
 #include "collective/flight_recorder_internal.h"
 #include "collective/operations_internal.h"
 #include "collective/point_to_point_internal.h"
@@ -61,6 +62,7 @@ class OperationQueue {
 struct Connected {
   RendezvousOptions options;
   Topology topology;
+  std::shared_ptr<TlsTunnels> tunnels;  // null: no key
   std::unique_ptr<Failure> failure;
   std::unique_ptr<Control> control;
   TeamPlace place;
@@ -70,13 +72,16 @@ struct Connected {
   std::unique_ptr<Links> links;
   std::unique_ptr<HostAlgorithms> rail;
   std::string own_address;  // where the others reach us
+  KeptDoors doors;          // the last is this group's
   std::unique_ptr<PointToPoint> messages;
   std::shared_ptr<FlightRecorder> flight;
 };
 
-// connect(), rank 0 taking the others at `listener` if that is valid.
+// connect(), rank 0 taking the others at `listener` if that is valid. The group keeps `doors` open.
 Result<std::unique_ptr<Group>> connect_at(const RendezvousOptions& options, UniqueFd listener,
-                                          const StopToken& stop);
+                                          const StopToken& stop, KeptDoors doors = {});
+
+std::unique_ptr<Group> single_rank_group(KeptDoors doors);
 
 std::unique_ptr<Group> make_group(Connected connected);
 

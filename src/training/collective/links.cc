@@ -95,9 +95,10 @@ class TcpLinks final : public Links {
 
   Status lost(const CallRecord& call, size_t partner, int error) {
     return failure_.report_after(
-        kCauseGrace, {Code::kUnavailable,
-                      fmt::format("{}: rank {} is gone: {}", describe(call), place().ranks[partner],
-                                  error == 0 ? "connection closed" : std::strerror(error))});
+        kCauseGrace,
+        {Code::kUnavailable,
+         fmt::format("{}: {} is gone: {}", describe(call), failure_.name_of(place().ranks[partner]),
+                     error == 0 ? "connection closed" : std::strerror(error))});
   }
 
   Status send_some(const CallRecord& call, Moving& sending, bool* moved) {
@@ -136,8 +137,8 @@ class TcpLinks final : public Links {
     if (left.count() <= 0) {
       return failure_.report_after(
           {}, {Code::kDeadlineExceeded,
-               fmt::format("{}: waited {} ms for rank {}", describe(call),
-                           operation_timeout_.count(), failure_.culprit_of(waited))});
+               fmt::format("{}: waited {} ms for {}", describe(call), operation_timeout_.count(),
+                           failure_.name_of(failure_.culprit_of(waited)))});
     }
     std::vector<pollfd> polled{
         {.fd = sending.done() ? -1 : sending.fd, .events = POLLOUT, .revents = 0},
@@ -178,11 +179,10 @@ Status accept_partners(const LinksPlace& place, const LinksDoor& door, std::set<
                        std::map<size_t, UniqueFd>& sockets, const Patience& patience) {
   while (!awaited.empty()) {
     YARD_ASSIGN(Neighbour neighbour,
-                accept_neighbour(door.listener, Door::kTcp, door.session, patience));
+                accept_neighbour(door.listener, Door::kTcp, door.session, door.tunnels, patience));
     const auto found = std::find(place.ranks.begin(), place.ranks.end(), neighbour.rank);
     const auto partner = static_cast<size_t>(found - place.ranks.begin());
     if (!awaited.contains(partner)) continue;
-    set_tcp_options(neighbour.fd.get());
     awaited.erase(partner);
     sockets.emplace(partner, std::move(neighbour.fd));
   }
@@ -215,6 +215,8 @@ Result<std::unique_ptr<Links>> connect_links(const LinksPlace& place, const Link
     // Its queue takes the connection although it is not accepting yet.
     const PeerDoor& peer = (*door.doors)[static_cast<size_t>(place.ranks[partner])];
     YARD_ASSIGN(UniqueFd fd, connect_tcp(peer.address, peer.port, patience));
+    YARD_ASSIGN(fd, secured(door.tunnels, std::move(fd), TlsSide::kClient,
+                            failure.name_of(place.ranks[partner])));
     YARD_TRY(send_all(fd.get(), hello, patience));
     sockets.emplace(partner, std::move(fd));
   }

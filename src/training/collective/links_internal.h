@@ -17,6 +17,7 @@
 #include "collective/failure_internal.h"
 #include "collective/point_to_point_internal.h"
 #include "collective/socket_internal.h"
+#include "collective/tls_tunnels_internal.h"
 
 namespace yard::collective {
 
@@ -55,6 +56,7 @@ struct LinksDoor {
   int listener = -1;                             // TCP
   const std::vector<PeerDoor>* doors = nullptr;  // by rank
   std::string session;
+  TlsTunnels* tunnels = nullptr;  // null: plain
 };
 // Connects to the partners after us and takes the connections of those before.
 Result<std::unique_ptr<Links>> connect_links(const LinksPlace& place, const LinksDoor& door,

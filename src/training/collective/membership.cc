@@ -9,7 +9,7 @@
 namespace yard::collective {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 constexpr size_t kNamedMax = 8;
 constexpr size_t kTeamNameBytesMax = 64;
 
@@ -23,7 +23,9 @@ std::string encode_hello(const Hello& hello) {
       .u64(hello.generation)
       .text(hello.run_id)
       .text(hello.host_identity)
+      .text(hello.host_name)
       .u16(hello.data_port)
+      .u16(hello.reunion_port)
       .text(hello.team_name)
       .bytes();
 }
@@ -37,7 +39,9 @@ Result<Hello> decode_hello(const Frame& frame) {
   hello.generation = fields.u64();
   hello.run_id = fields.text();
   hello.host_identity = fields.text();
+  hello.host_name = fields.text();
   hello.data_port = fields.u16();
+  hello.reunion_port = fields.u16();
   hello.team_name = fields.text();
   if (frame.type != FrameType::kHello || version != kVersion || !fields.complete())
     return Error{Code::kCorrupt, "not a hello of this version"};
@@ -53,7 +57,8 @@ std::string encode_welcome(const Welcome& welcome, int world_size) {
   writer.text(welcome.session).u32(static_cast<uint32_t>(welcome.hosts.size()));
   for (size_t rank = 0; rank < host_of_rank.size(); ++rank) {
     const PeerDoor& door = welcome.doors[rank];
-    writer.u32(host_of_rank[rank]).text(door.address).u16(door.port).text(door.team_name);
+    writer.u32(host_of_rank[rank]).text(door.address).text(door.host_name);
+    writer.u16(door.port).u16(door.reunion_port).text(door.team_name);
   }
   return writer.bytes();
 }
@@ -72,7 +77,9 @@ Result<Welcome> decode_welcome(const Frame& frame, int world_size) {
     welcome.hosts[host].push_back(rank);
     PeerDoor& door = welcome.doors.emplace_back();
     door.address = fields.text();
+    door.host_name = fields.text();
     door.port = fields.u16();
+    door.reunion_port = fields.u16();
     door.team_name = fields.text();
     if (door.team_name.size() > kTeamNameBytesMax) return corrupt;
   }
@@ -85,6 +92,7 @@ Result<Welcome> decode_welcome(const Frame& frame, int world_size) {
 Result<Doors> open_doors(const std::string& address) {
   Doors doors;
   YARD_ASSIGN(doors.data, listen_tcp(address, 0));
+  YARD_ASSIGN(doors.reunion, listen_tcp(address, 0));
   doors.team_name = "yard-" + random_name(24);
   YARD_ASSIGN(doors.team, listen_abstract(doors.team_name));
   return doors;

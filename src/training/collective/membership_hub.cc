@@ -23,8 +23,9 @@ constexpr size_t kCandidatesMax = 256;
 
 class Hub {
  public:
-  Hub(const RendezvousOptions& options, UniqueFd listener, const Patience& patience)
-      : options_(options), listener_(std::move(listener)), patience_(patience) {}
+  Hub(const RendezvousOptions& options, UniqueFd listener, TlsTunnels* tunnels,
+      const Patience& patience)
+      : options_(options), listener_(std::move(listener)), tunnels_(tunnels), patience_(patience) {}
 
   // All other ranks are there.
   Status gather() {
@@ -54,6 +55,7 @@ class Hub {
  private:
   struct Candidate {
     UniqueFd fd;
+    std::string address;
     FrameReader reader{kSmallPayloadBytesMax};
     SteadyClock::time_point deadline;
   };
@@ -95,7 +97,9 @@ class Hub {
                          options_.connect_timeout.count());
     if (!gone.empty())
       text += fmt::format("{}{} came and went again", text.empty() ? "" : "; ", name_ranks(gone));
-    return text;
+    if (tunnels_ == nullptr) return text;
+    const std::string refusal = tunnels_->last_refusal();
+    return refusal.empty() ? text : text + "; turned away: " + refusal;
   }
 
   Status step() {
@@ -130,7 +134,10 @@ class Hub {
       if (!fd.valid()) return;
       set_tcp_options(fd.get());
       Candidate candidate;
-      candidate.fd = std::move(fd);
+      candidate.address = peer_address(fd.get());
+      auto ours = secured(tunnels_, std::move(fd), TlsSide::kServer, candidate.address);
+      if (!ours) continue;
+      candidate.fd = *std::move(ours);
       candidate.deadline = now + kHelloTimeout;
       candidates_.push_back(std::move(candidate));
     }
@@ -144,16 +151,21 @@ class Hub {
       return Ok{};
     }
     if (!frame) {
-      log_debug("rendezvous: turned away {}: {}", peer_address(candidate.fd.get()),
-                frame.error().message);
+      log_debug("rendezvous: turned away {}: {}", candidate.address, frame.error().message);
+      // It may be a rank that tries to talk TLS.
+      if (frame.error().code == Code::kCorrupt && tunnels_ == nullptr)
+        send(candidate.fd, refused({Code::kInvalidArgument,
+                                    "this rank was given a key, and rank 0 talks without TLS"},
+                                   0));
       return Ok{};
     }
     auto hello = decode_hello(**frame);
     if (!hello) return Ok{};
-    return admit(std::move(candidate.fd), *std::move(hello));
+    return admit(std::move(candidate), *std::move(hello));
   }
 
-  Status admit(UniqueFd fd, Hello hello) {
+  Status admit(Candidate candidate, Hello hello) {
+    UniqueFd fd = std::move(candidate.fd);
     if (!is_ours(hello)) {
       // A newer generation may find its own rank 0 here once we are gone.
       const bool newer = hello.run_id == options_.run_id && hello.generation > options_.generation;
@@ -179,8 +191,7 @@ class Hub {
     drop_closed_members();
     if (rank == 0 || members_.contains(rank))
       return refuse(fmt::format("rank {} was given twice", rank));
-    Member member{std::move(fd), std::move(hello), {}};
-    member.address = peer_address(member.fd.get());
+    Member member{std::move(fd), std::move(hello), std::move(candidate.address)};
     send(member.fd, waiting_frame(rank));
     members_.emplace(rank, std::move(member));
     came_.insert(rank);
@@ -213,6 +224,7 @@ class Hub {
 
   const RendezvousOptions& options_;
   UniqueFd listener_;
+  TlsTunnels* const tunnels_;
   const Patience& patience_;
   std::map<int, Member> members_;
   std::set<int> came_;  // also those who went again
@@ -231,10 +243,11 @@ std::vector<int>& host_of(std::map<std::string, size_t>& index_of,
 }  // namespace
 
 Result<Membership> gather_members(const RendezvousOptions& options, UniqueFd listener,
-                                  const std::string& host_identity, const Patience& patience) {
+                                  const std::string& host_identity, TlsTunnels* tunnels,
+                                  const Patience& patience) {
   Membership membership;
   YARD_ASSIGN(membership.doors, open_doors(local_address(listener.get())));
-  Hub hub(options, std::move(listener), patience);
+  Hub hub(options, std::move(listener), tunnels, patience);
   YARD_TRY(hub.gather());
 
   Welcome& welcome = membership.welcome;
@@ -244,12 +257,16 @@ Result<Membership> gather_members(const RendezvousOptions& options, UniqueFd lis
   // The others know best under which address they reach us.
   welcome.doors.push_back({.address = "",
                            .port = local_port(membership.doors.data.get()),
-                           .team_name = membership.doors.team_name});
+                           .reunion_port = local_port(membership.doors.reunion.get()),
+                           .team_name = membership.doors.team_name,
+                           .host_name = options.host_name});
   for (auto& [rank, member] : hub.members()) {
     host_of(index_of, welcome.hosts, member.hello.host_identity).push_back(rank);
     welcome.doors.push_back({.address = member.address,
                              .port = member.hello.data_port,
-                             .team_name = member.hello.team_name});
+                             .reunion_port = member.hello.reunion_port,
+                             .team_name = member.hello.team_name,
+                             .host_name = member.hello.host_name});
   }
   const std::string frame = encode_welcome(welcome, options.world_size);
   for (auto& [rank, member] : hub.members()) {

@@ -16,26 +16,32 @@ constexpr std::chrono::milliseconds kRetryMax{250};
 // One attempt. kUnavailable: worth another.
 class Attempt {
  public:
-  Attempt(const RendezvousOptions& options, const std::string& host_identity,
+  Attempt(const RendezvousOptions& options, const std::string& host_identity, TlsTunnels* tunnels,
           const Patience& patience)
-      : options_(options), host_identity_(host_identity), patience_(patience) {}
+      : options_(options), host_identity_(host_identity), tunnels_(tunnels), patience_(patience) {}
 
   Result<Membership> run() {
     YARD_ASSIGN(UniqueFd fd, connect_tcp(options_.master_address, options_.master_port, patience_));
     Membership membership;
     YARD_ASSIGN(membership.doors, open_doors(local_address(fd.get())));
+    const std::string address = peer_address(fd.get());
+    YARD_ASSIGN(
+        fd, secured(tunnels_, std::move(fd), TlsSide::kClient,
+                    fmt::format("rank 0 at {}:{}", options_.master_address, options_.master_port)));
     YARD_TRY(send_all(fd.get(),
                       encode_hello({.rank = static_cast<uint32_t>(options_.rank),
                                     .world_size = static_cast<uint32_t>(options_.world_size),
                                     .generation = options_.generation,
                                     .run_id = options_.run_id,
                                     .host_identity = host_identity_,
+                                    .host_name = options_.host_name,
                                     .data_port = local_port(membership.doors.data.get()),
+                                    .reunion_port = local_port(membership.doors.reunion.get()),
                                     .team_name = membership.doors.team_name}),
                       patience_));
     YARD_ASSIGN(membership.welcome, await_welcome(fd.get()));
     std::string& address_of_rank_zero = membership.welcome.doors[0].address;
-    if (address_of_rank_zero.empty()) address_of_rank_zero = peer_address(fd.get());
+    if (address_of_rank_zero.empty()) address_of_rank_zero = address;
     membership.sockets.emplace(0, std::move(fd));
     return membership;
   }
@@ -66,6 +72,7 @@ class Attempt {
 
   const RendezvousOptions& options_;
   const std::string& host_identity_;
+  TlsTunnels* const tunnels_;
   const Patience& patience_;
   std::string missing_;
 };
@@ -73,11 +80,11 @@ class Attempt {
 }  // namespace
 
 Result<Membership> join_members(const RendezvousOptions& options, const std::string& host_identity,
-                                const Patience& patience) {
+                                TlsTunnels* tunnels, const Patience& patience) {
   std::string last_reason = "nobody listens";
   auto pause = kRetryMin;
   while (true) {
-    Attempt attempt(options, host_identity, patience);
+    Attempt attempt(options, host_identity, tunnels, patience);
     auto membership = attempt.run();
     if (membership) return membership;
     const Error& error = membership.error();

@@ -93,7 +93,7 @@ Status PointToPoint::wait(Message& message) {
       {},
       {Code::kDeadlineExceeded,
        fmt::format("{}: waited {} ms for {}", describe(message.call), operation_timeout_.count(),
-                   waited < 0 ? "any rank" : fmt::format("rank {}", waited))});
+                   waited < 0 ? "any rank" : failure_.name_of(waited))});
   lock.lock();
   finished_.wait(lock, done);  // the thread ends it, now that the group has failed
   return message.status;

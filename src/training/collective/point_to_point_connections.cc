@@ -59,7 +59,9 @@ Result<Outgoing*> Connections::outgoing_to(int peer) {
   if (door.is_near) {
     YARD_ASSIGN(outgoing.fd, connect_abstract(door.team_name, patience));
   } else {
-    YARD_ASSIGN(outgoing.fd, connect_tcp(door.address, door.port, patience));
+    YARD_ASSIGN(UniqueFd fd, connect_tcp(door.address, door.port, patience));
+    YARD_ASSIGN(outgoing.fd, secured(place_.tunnels.get(), std::move(fd), TlsSide::kClient,
+                                     failure_.name_of(peer)));
   }
   YARD_TRY(send_all(outgoing.fd.get(), neighbour_hello(place_.session, place_.rank), patience));
   return &outgoing;
@@ -69,8 +71,8 @@ void Connections::send(const std::shared_ptr<Message>& message) {
   auto found = outgoing_to(message->peer());
   if (!found) {
     wait_for_cause({Code::kUnavailable,
-                    fmt::format("{}: rank {} has left or died: {}", describe(message->call),
-                                message->peer(), found.error().message)});
+                    fmt::format("{}: {} has left or died: {}", describe(message->call),
+                                failure_.name_of(message->peer()), found.error().message)});
     finish_(*message, failure_.status());
     return;
   }
@@ -123,7 +125,8 @@ void Connections::handle_reply(int peer, Outgoing& outgoing, const WireHeader& r
   }
   const auto offered = outgoing.offered.find(reply.id);
   if (reply.magic != WireHeader().magic || offered == outgoing.offered.end())
-    return fail({Code::kCorrupt, fmt::format("rank {} answers what it was not asked", peer)});
+    return fail(
+        {Code::kCorrupt, fmt::format("{} answers what it was not asked", failure_.name_of(peer))});
   const std::shared_ptr<Message> message = std::move(offered->second);
   outgoing.offered.erase(offered);
   if (reply.type == WireType::kTaken) return finish_(*message, Ok{});
@@ -147,8 +150,9 @@ void Connections::lose(int peer, Outgoing& outgoing, const std::string& reason) 
   gone_.insert(peer);
   // Whoever has all it wants from us may go.
   if (lost.empty()) return;
-  wait_for_cause({Code::kUnavailable, fmt::format("{}: rank {} is gone: {}",
-                                                  describe(lost.front()->call), peer, reason)});
+  wait_for_cause(
+      {Code::kUnavailable, fmt::format("{}: {} is gone: {}", describe(lost.front()->call),
+                                       failure_.name_of(peer), reason)});
   for (const auto& message : lost) finish_(*message, failure_.status());
 }
 
@@ -234,9 +238,9 @@ void Connections::take_offer(const std::shared_ptr<Arrival>& arrival) {
   Incoming* incoming = connection(arrival->connection_id);
   if (incoming == nullptr) {
     wait_for_cause(
-        {Code::kUnavailable, fmt::format("{}: rank {} has left before its message was "
-                                         "received",
-                                         describe(arrival->receive->call), arrival->source)});
+        {Code::kUnavailable,
+         fmt::format("{}: {} has left before its message was received",
+                     describe(arrival->receive->call), failure_.name_of(arrival->source))});
     return finish_(*arrival->receive, failure_.status());
   }
   if (read_memory(*incoming, *arrival)) {
@@ -294,6 +298,10 @@ void Connections::accept_from(const UniqueFd& listener, bool is_near) {
       incoming.pid = process.pid;
     } else {
       set_tcp_options(fd.get());
+      const std::string peer = peer_address(fd.get());
+      auto ours = secured(place_.tunnels.get(), std::move(fd), TlsSide::kServer, peer);
+      if (!ours) continue;
+      fd = *std::move(ours);
     }
     incoming.id = ++connection_count_;
     incoming.fd = std::move(fd);
@@ -363,8 +371,8 @@ void Connections::arrived(Incoming& incoming) {
     if (!arrival->receive) arrivals_.push_back(arrival);
   }
   if (header.magic != WireHeader().magic || !arrival)
-    return fail({Code::kCorrupt,
-                 fmt::format("rank {} sent a message that has no place here", incoming.peer)});
+    return fail({Code::kCorrupt, fmt::format("{} sent a message that has no place here",
+                                             failure_.name_of(incoming.peer))});
   if (header.type == WireType::kOffer) {
     if (arrival->receive) take_offer(arrival);
     return;
@@ -393,8 +401,9 @@ void Connections::close(Incoming& incoming) {
   std::erase_if(arrivals_, [&](const auto& arrival) { return arrival == incoming.filling; });
   if (incoming.peer >= 0) gone_.insert(incoming.peer);
   if (lost.empty()) return;
-  wait_for_cause({Code::kUnavailable, fmt::format("{}: rank {} has left the group or died",
-                                                  describe(lost.front()->call), incoming.peer)});
+  wait_for_cause({Code::kUnavailable,
+                  fmt::format("{}: {} has left the group or died", describe(lost.front()->call),
+                              failure_.name_of(incoming.peer))});
   for (const auto& message : lost) finish_(*message, failure_.status());
 }
 
@@ -412,8 +421,9 @@ void Connections::give_up_on_gone() {
       continue;
     }
     at = receives_.erase(at);
-    wait_for_cause({Code::kUnavailable, fmt::format("{}: rank {} has left the group or died",
-                                                    describe(message->call), message->peer())});
+    wait_for_cause({Code::kUnavailable,
+                    fmt::format("{}: {} has left the group or died", describe(message->call),
+                                failure_.name_of(message->peer()))});
     finish_(*message, failure_.status());
   }
 }

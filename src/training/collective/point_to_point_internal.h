@@ -31,8 +31,10 @@ namespace yard::collective {
 struct PeerDoor {
   std::string address;  // TCP, for ranks of other hosts
   uint16_t port = 0;
-  std::string team_name;  // abstract unix socket, for those of its own
-  bool is_near = false;   // on our host
+  uint16_t reunion_port = 0;  // TCP too, see reunion_internal.h
+  std::string team_name;      // abstract unix socket, for those of its own
+  std::string host_name;      // for people; may be empty
+  bool is_near = false;       // on our host
 };
 
 enum class Channel : uint8_t { kUser, kCollective };  // who chose the tag
@@ -57,9 +59,10 @@ class PointToPoint {
   struct Place {
     int rank = 0;
     std::string session;
-    std::vector<PeerDoor> doors;  // by rank
-    UniqueFd data_listener;       // TCP
-    UniqueFd team_listener;       // unix
+    std::vector<PeerDoor> doors;          // by rank
+    UniqueFd data_listener;               // TCP
+    UniqueFd team_listener;               // unix
+    std::shared_ptr<TlsTunnels> tunnels;  // for TCP; null: plain
   };
   // `failure` outlives it.
   PointToPoint(Place place, Failure& failure, std::chrono::milliseconds operation_timeout);
@@ -71,10 +74,8 @@ class PointToPoint {
                                    uint64_t tag, int* source);
   // kDeadlineExceeded, reported to the Failure, names the rank waited for.
   Status wait(Message& message);
-  // Where rank `rank` takes TCP connections, and the group's secret.
-  const std::string& address_of(int rank) const {
-    return place_.doors[static_cast<size_t>(rank)].address;
-  }
+  // Where ranks take connections, and the group's secret.
+  const std::vector<PeerDoor>& doors() const { return place_.doors; }
   const std::string& session() const { return place_.session; }
   // Reports it to the Failure, which ends all messages.
   void fail(const Error& error) { failure_.report(error); }

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kWorldSizeMax = 4096;
 constexpr size_t kNameBytesMax = 256;
+constexpr size_t kHostNameBytesMax = 64;
 
 Status check(const RendezvousOptions& options) {
   const auto refuse = [](std::string message) {
@@ -28,6 +29,8 @@ Status check(const RendezvousOptions& options) {
     return refuse("the master port must be given");
   if (options.run_id.size() > kNameBytesMax || options.host_identity.size() > kNameBytesMax)
     return refuse(fmt::format("run id or host identity is longer than {} bytes", kNameBytesMax));
+  if (options.host_name.size() > kHostNameBytesMax)
+    return refuse(fmt::format("host name is longer than {} bytes", kHostNameBytesMax));
   if (options.connect_timeout.count() <= 0 || options.operation_timeout.count() <= 0)
     return refuse("timeouts must be positive");
   return Ok{};
@@ -40,6 +43,12 @@ Topology topology_of(const RendezvousOptions& options, const Welcome& welcome) {
   topology.hosts = welcome.hosts;
   topology.host_index = topology.host_of(options.rank);
   return topology;
+}
+
+std::vector<std::string> host_names_of(const Welcome& welcome) {
+  std::vector<std::string> names;
+  for (const PeerDoor& door : welcome.doors) names.push_back(door.host_name);
+  return names;
 }
 
 TeamPlace place_of(const Topology& topology) {
@@ -71,7 +80,8 @@ Status make_links(Connected& parts, Membership& membership, const Patience& pati
   place.index = parts.topology.host_index;
   const LinksDoor door{.listener = membership.doors.data.get(),
                        .doors = &membership.welcome.doors,
-                       .session = membership.welcome.session};
+                       .session = membership.welcome.session,
+                       .tunnels = parts.tunnels.get()};
   YARD_ASSIGN(parts.links, connect_links(place, door, *parts.failure,
                                          parts.options.operation_timeout, patience));
   parts.rail = std::make_unique<HostAlgorithms>(*parts.links, parts.options.between_hosts,
@@ -101,7 +111,8 @@ void make_messages(Connected& parts, Membership membership) {
                             .session = membership.welcome.session,
                             .doors = std::move(membership.welcome.doors),
                             .data_listener = std::move(membership.doors.data),
-                            .team_listener = std::move(membership.doors.team)};
+                            .team_listener = std::move(membership.doors.team),
+                            .tunnels = parts.tunnels};
   for (const int rank : parts.place.ranks) place.doors[static_cast<size_t>(rank)].is_near = true;
   parts.own_address = local_address(place.data_listener.get());
   if (parts.topology.rank == 0) place.doors[0].address = parts.own_address;
@@ -123,13 +134,14 @@ Status connect_parts(Connected& parts, Membership& membership, const Patience& p
 }
 
 Result<Membership> meet(const RendezvousOptions& options, UniqueFd listener,
-                        const std::string& identity, const Patience& patience) {
-  if (options.rank != 0) return join_members(options, identity, patience);
+                        const std::string& identity, TlsTunnels* tunnels,
+                        const Patience& patience) {
+  if (options.rank != 0) return join_members(options, identity, tunnels, patience);
   if (!listener.valid()) {
     YARD_ASSIGN(listener, listen_tcp(options.master_address, options.master_port));
     if (options.announce) YARD_TRY(options.announce(local_port(listener.get())));
   }
-  return gather_members(options, std::move(listener), identity, patience);
+  return gather_members(options, std::move(listener), identity, tunnels, patience);
 }
 
 }  // namespace
@@ -139,15 +151,19 @@ Result<std::unique_ptr<Group>> connect(const RendezvousOptions& options, const S
 }
 
 Result<std::unique_ptr<Group>> connect_at(const RendezvousOptions& options, UniqueFd listener,
-                                          const StopToken& stop) {
+                                          const StopToken& stop, KeptDoors doors) {
   YARD_TRY(check(options));
-  if (options.world_size == 1) return single_rank_group();
+  if (options.world_size == 1) return single_rank_group(std::move(doors));
   Patience patience{.deadline = std::chrono::steady_clock::now() + options.connect_timeout,
                     .stop = stop};
   const std::string identity =
       options.host_identity.empty() ? host_identity() : options.host_identity;
-  YARD_ASSIGN(Membership membership, meet(options, std::move(listener), identity, patience));
   Connected parts;
+  if (!options.tls_key.empty()) {
+    YARD_ASSIGN(parts.tunnels, TlsTunnels::create(options.tls_key));
+  }
+  YARD_ASSIGN(Membership membership,
+              meet(options, std::move(listener), identity, parts.tunnels.get(), patience));
   YARD_ASSIGN(parts.flight, FlightRecorder::create(options.flight_path, options.rank,
                                                    options.world_size, options.generation));
   parts.options = options;
@@ -157,8 +173,12 @@ Result<std::unique_ptr<Group>> connect_at(const RendezvousOptions& options, Uniq
   parts.place = place_of(parts.topology);
   parts.failure = std::make_unique<Failure>();
   parts.failure->show_waited_rank_in(parts.flight->waited_rank());
+  parts.failure->set_host_names(host_names_of(membership.welcome));
+  parts.doors = std::move(doors);
+  parts.doors.push_back(std::make_shared<UniqueFd>(std::move(membership.doors.reunion)));
   parts.control =
       std::make_unique<Control>(options.rank, std::move(membership.sockets), *parts.failure);
+  parts.control->watch_doors({parts.doors.begin(), parts.doors.end() - 1}, parts.tunnels);
   parts.failure->set_culprit_finder(
       [control = parts.control.get()](int waited) { return control->find_culprit(waited); });
   patience.failure = parts.failure.get();

@@ -45,6 +45,13 @@ struct RendezvousOptions {
   // Ranks with the same identity share memory. Empty: the machine's boot id and IPC namespace.
   // Tests give different ones to have "hosts" on one machine.
   std::string host_identity;
+  // What travels between hosts is encrypted and authenticated by it (TLS 1.3), where it is not
+  // empty: a secret of 16 to 1024 bytes, the same on all ranks. Within a host nothing leaves the
+  // machine's memory.
+  std::string tls_key;
+  // Of this host, at most 64 bytes, for errors: "rank 3 (on node7) died". Empty: they name the rank
+  // alone.
+  std::string host_name;
 };
 
 // Blocks until all ranks are there. kDeadlineExceeded names the ranks that did not come;

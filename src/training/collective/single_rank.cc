@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collective/collective.h"
+#include "collective/group_internal.h"
 
 namespace yard::collective {
 namespace {
@@ -39,6 +40,7 @@ class OwnBuffer : public SharedBuffer {
 
 class SingleRankGroup : public Group {
  public:
+  explicit SingleRankGroup(KeptDoors doors = {}) : doors_(std::move(doors)) {}
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
@@ -98,6 +100,10 @@ class SingleRankGroup : public Group {
     YARD_TRY(status());
     return color < 0 ? std::unique_ptr<Group>() : std::make_unique<SingleRankGroup>();
   }
+  Result<std::unique_ptr<Group>> shrink(const ShrinkOptions& options) override {
+    if (!options.without.empty()) return Error{Code::kInvalidArgument, "shrink: nobody is left"};
+    return std::unique_ptr<Group>(std::make_unique<SingleRankGroup>(doors_));
+  }
   std::vector<FlightRecord> flight() const override { return {}; }
 
   Result<std::unique_ptr<SharedBuffer>> allocate(size_t size_bytes) override {
@@ -127,6 +133,7 @@ class SingleRankGroup : public Group {
     return finished();
   }
 
+  const KeptDoors doors_;
   mutable std::mutex mutex_;
   std::optional<Error> error_;
 };
@@ -135,6 +142,10 @@ class SingleRankGroup : public Group {
 
 std::unique_ptr<Group> single_rank_group() {
   return std::make_unique<SingleRankGroup>();
+}
+
+std::unique_ptr<Group> single_rank_group(KeptDoors doors) {
+  return std::make_unique<SingleRankGroup>(std::move(doors));
 }
 
 }  // namespace yard::collective

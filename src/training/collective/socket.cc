@@ -65,8 +65,10 @@ bool is_connected_to_itself(int fd) {
 }
 
 Result<UniqueFd> finish_connect(UniqueFd fd, const sockaddr* address, socklen_t size_bytes,
-                                const std::string& name, const Patience& patience) {
+                                const std::string& name, const Patience& patience,
+                                bool* is_refused = nullptr) {
   const auto lost = [&](int error) {
+    if (is_refused != nullptr) *is_refused = error == ECONNREFUSED;
     return Error{Code::kUnavailable, name + ": " + std::strerror(error)};
   };
   if (::connect(fd.get(), address, size_bytes) != 0) {
@@ -141,14 +143,17 @@ Result<UniqueFd> listen_tcp(const std::string& address, uint16_t port) {
   return fd;
 }
 
-Result<UniqueFd> connect_tcp(const std::string& address, uint16_t port, const Patience& patience) {
+Result<UniqueFd> connect_tcp(const std::string& address, uint16_t port, const Patience& patience,
+                             bool* is_refused) {
   YARD_ASSIGN(const AddressList found, resolve(address, port));
   UniqueFd fd(::socket(found->ai_family, SOCK_STREAM | kSocketFlags, 0));
   if (!fd.valid()) return errno_error("socket", errno);
   YARD_ASSIGN(fd, finish_connect(std::move(fd), found->ai_addr, found->ai_addrlen,
-                                 fmt::format("{}:{}", address, port), patience));
-  if (is_connected_to_itself(fd.get()))
+                                 fmt::format("{}:{}", address, port), patience, is_refused));
+  if (is_connected_to_itself(fd.get())) {
+    if (is_refused != nullptr) *is_refused = true;
     return Error{Code::kUnavailable, fmt::format("{}:{}: nobody listens", address, port)};
+  }
   set_tcp_options(fd.get());
   return fd;
 }
@@ -233,10 +238,15 @@ std::optional<int> rank_of_neighbour(const Frame& frame, const std::string& sess
 }
 
 Result<Neighbour> accept_neighbour(int listener, Door door, const std::string& session,
-                                   const Patience& patience) {
+                                   TlsTunnels* tunnels, const Patience& patience) {
   while (true) {
     YARD_ASSIGN(UniqueFd fd, accept_connection(listener, patience));
     if (door == Door::kUnix && peer_process(fd.get()).uid != ::geteuid()) continue;
+    if (door == Door::kTcp) {
+      set_tcp_options(fd.get());
+      const std::string peer = peer_address(fd.get());
+      YARD_ASSIGN(fd, secured(tunnels, std::move(fd), TlsSide::kServer, peer));
+    }
     Patience short_patience = patience;
     short_patience.deadline =
         std::min(patience.deadline, std::chrono::steady_clock::now() + kHelloTimeout);

@@ -12,6 +12,7 @@
 #include "base/stop_token.h"
 #include "collective/failure_internal.h"
 #include "collective/frame_internal.h"
+#include "collective/tls_tunnels_internal.h"
 
 namespace yard::collective {
 
@@ -29,8 +30,9 @@ Status wait_for_events(int fd, short events, const Patience& patience);
 // `address` is a name or number. kInvalidArgument: port taken or address not of this host. Port 0:
 // the kernel chooses, see local_port().
 Result<UniqueFd> listen_tcp(const std::string& address, uint16_t port);
-// kUnavailable: refused or unreachable. Not retried here.
-Result<UniqueFd> connect_tcp(const std::string& address, uint16_t port, const Patience& patience);
+// kUnavailable: refused (if wanted, it is told which) or unreachable. Not retried here.
+Result<UniqueFd> connect_tcp(const std::string& address, uint16_t port, const Patience& patience,
+                             bool* is_refused = nullptr);
 uint16_t local_port(int fd);
 std::string local_address(int fd);  // numeric, without port
 std::string peer_address(int fd);
@@ -53,9 +55,10 @@ struct Neighbour {
 };
 enum class Door { kTcp, kUnix };
 // The next that connects to `listener` and is of this session. Strangers are turned away, after
-// five seconds if they say nothing; at a unix socket other users at once.
+// five seconds if they say nothing; at a unix socket other users at once. TCP goes through
+// `tunnels` unless null.
 Result<Neighbour> accept_neighbour(int listener, Door door, const std::string& session,
-                                   const Patience& patience);
+                                   TlsTunnels* tunnels, const Patience& patience);
 
 // What a read or write that should be tried again later says.
 bool would_block(int error);

@@ -200,8 +200,8 @@ Status Team::check_peers(uint32_t target, const CallRecord& call) {
     if (reached(block(i).barrier_count.load(std::memory_order_acquire), barrier_count_)) continue;
     if (reached(shared.arrivals.load(std::memory_order_acquire), target)) continue;
     return failure_.report_after(
-        {}, {Code::kUnavailable,
-             fmt::format("{}: rank {} has left the group", describe(call), place_.ranks[i])});
+        {}, {Code::kUnavailable, fmt::format("{}: {} has left the group", describe(call),
+                                             failure_.name_of(place_.ranks[i]))});
   }
   return Ok{};
 }
@@ -224,8 +224,9 @@ int Team::missing_rank() const {
 Error Team::timed_out(const CallRecord& call) const {
   int waited = missing_rank();
   if (waited >= 0 && !place_.alone) waited = failure_.culprit_of(waited);
-  return {Code::kDeadlineExceeded, fmt::format("{}: waited {} ms for rank {}", describe(call),
-                                               operation_timeout_.count(), waited)};
+  return {Code::kDeadlineExceeded,
+          fmt::format("{}: waited {} ms for {}", describe(call), operation_timeout_.count(),
+                      failure_.name_of(waited))};
 }
 
 void Team::publish(const Error& error) {

@@ -9,7 +9,7 @@ Result<TeamSockets> welcome_members(const TeamPlace& place, const TeamDoor& door
   size_t missing_count = place.ranks.size() - 1;
   while (missing_count > 0) {
     YARD_ASSIGN(Neighbour member,
-                accept_neighbour(door.listener, Door::kUnix, door.session, patience));
+                accept_neighbour(door.listener, Door::kUnix, door.session, nullptr, patience));
     for (size_t i = 1; i < place.ranks.size(); ++i) {
       if (place.ranks[i] != member.rank || sockets[i].valid()) continue;
       sockets[i] = std::move(member.fd);

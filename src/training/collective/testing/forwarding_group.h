@@ -61,6 +61,9 @@ class ForwardingGroup : public Group {
   Result<std::unique_ptr<Group>> split(int color, int key) override {
     return inner_->split(color, key);
   }
+  Result<std::unique_ptr<Group>> shrink(const ShrinkOptions& options) override {
+    return inner_->shrink(options);
+  }
   std::vector<FlightRecord> flight() const override { return inner_->flight(); }
   Result<std::unique_ptr<SharedBuffer>> allocate(size_t size_bytes) override {
     return inner_->allocate(size_bytes);
