@@ -56,6 +56,7 @@ struct RankFacts {
   std::string run_id = "run";
   std::string job_dir;
   std::string heartbeat;
+  std::string tls_key_file;
 };
 
 std::string text_of(const Environment& env, const std::string& name, const std::string& fallback) {
@@ -85,6 +86,7 @@ Result<RankFacts> read_environment(const Environment& env) {
   facts.run_id = text_of(env, "TORCHELASTIC_RUN_ID", facts.run_id);
   facts.job_dir = text_of(env, "YARD_JOB_DIR", "");
   facts.heartbeat = text_of(env, "YARD_HEARTBEAT", "");
+  facts.tls_key_file = text_of(env, "TRAINYARD_TLS_KEY_FILE", "");
   // A list ("4,2") is for nested parallel regions: the first number is ours.
   Environment first = env;
   const std::string threads = text_of(env, "OMP_NUM_THREADS", "");
@@ -127,13 +129,18 @@ Result<std::unique_ptr<yard::collective::Group>> join(const RankFacts& facts,
     std::filesystem::create_directories(std::filesystem::path(flight_path).parent_path(), error);
     if (error) return Error{Code::kUnavailable, flight_path + ": its folder: " + error.message()};
   }
+  std::string tls_key;
+  if (!facts.tls_key_file.empty()) {
+    YARD_ASSIGN(tls_key, yard::collective::read_tls_key(facts.tls_key_file));
+  }
   return yard::collective::connect({.rank = facts.rank,
                                     .world_size = facts.world_size,
                                     .master_address = facts.master_address,
                                     .master_port = static_cast<uint16_t>(facts.master_port),
                                     .run_id = facts.run_id,
                                     .generation = static_cast<uint64_t>(facts.attempt),
-                                    .flight_path = flight_path},
+                                    .flight_path = flight_path,
+                                    .tls_key = tls_key},
                                    stop);
 }
 

@@ -82,8 +82,15 @@ c10::intrusive_ptr<c10d::Backend> create_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const std::string& address, uint64_t generation,
     const std::string& group_name, std::vector<int64_t> global_ranks,
-    const std::string& host_identity, const std::string& flight_path, bool bf16_between_hosts) {
+    const std::string& host_identity, const std::string& flight_path, bool bf16_between_hosts,
+    const std::string& tls_key_file) {
   using collective::WireForm;
+  std::string tls_key;
+  if (!tls_key_file.empty()) {
+    auto key = collective::read_tls_key(tls_key_file);
+    if (!key) throw py::value_error(key.error().message);
+    tls_key = *std::move(key);
+  }
   const pg::BackendOptions options{
       .place = {.rank = rank,
                 .world_size = size,
@@ -92,7 +99,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(
                 .timeout = timeout,
                 .flight_path = flight_path,
                 .wire = bf16_between_hosts ? WireForm::kBF16 : WireForm::kExact,
-                .host_identity = host_identity},
+                .host_identity = host_identity,
+                .tls_key = tls_key},
       .group_name = group_name,
       .global_ranks = std::move(global_ranks)};
   auto backend = create_interruptibly(store, options);
@@ -133,7 +141,7 @@ PYBIND11_MODULE(_torch, module) {
   module.def("create_backend", &yard::python::create_backend, py::arg("store"), py::arg("rank"),
              py::arg("size"), py::arg("timeout"), py::arg("address"), py::arg("generation"),
              py::arg("group_name"), py::arg("global_ranks"), py::arg("host_identity"),
-             py::arg("flight_path"), py::arg("bf16_between_hosts"));
+             py::arg("flight_path"), py::arg("bf16_between_hosts"), py::arg("tls_key_file"));
   module.def("flight_of", &yard::python::flight_of, py::arg("backend"));
   module.def(
       "close_backends", [] { yard::python::live_backends().close(); },

@@ -93,6 +93,7 @@ def _create_backend(options: Any, backend_options: Any) -> Any:
         host_identity=os.environ.get("TRAINYARD_HOST_IDENTITY", ""),
         flight_path=_flight_path(options),
         bf16_between_hosts=_bf16_between_hosts(),
+        tls_key_file=os.environ.get("TRAINYARD_TLS_KEY_FILE", ""),
     )
 
 

@@ -54,6 +54,10 @@ struct RendezvousOptions {
   std::string host_name;
 };
 
+// The `tls_key` that a file holds; white space around it does not count. kInvalidArgument: others
+// than the owner may read or write the file, or the key is too short or too long.
+Result<std::string> read_tls_key(const std::string& path);
+
 // Blocks until all ranks are there. kDeadlineExceeded names the ranks that did not come;
 // kInvalidArgument: port taken, rank given twice, world sizes differ; kCancelled: `stop`.
 Result<std::unique_ptr<Group>> connect(const RendezvousOptions& options, const StopToken& stop);

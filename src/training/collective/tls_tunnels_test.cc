@@ -6,11 +6,15 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <numeric>
 #include <thread>
 
+#include "base/file.h"
+#include "collective/rendezvous.h"
 #include "collective/testing/rank_processes.h"
 #include "collective/testing/ranks.h"
 
@@ -56,6 +60,24 @@ TEST(TlsTest, AKeyThatIsTooShortIsRefusedWithItsLength) {
     EXPECT_EQ(result.error().code, Code::kInvalidArgument);
     EXPECT_NE(result.error().message.find("5 bytes"), std::string::npos) << result.error().message;
   }
+}
+
+TEST(TlsTest, AKeyFileIsReadWithoutItsNewlineAndOnlyIfItIsTheOwnersAlone) {
+  const std::string path = ::testing::TempDir() + "tls-key-" + std::to_string(::getpid());
+  ASSERT_TRUE(write_file_atomic(path, kKey + "\n"));
+  ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
+  auto open_to_others = read_tls_key(path);
+  ASSERT_FALSE(open_to_others);
+  EXPECT_NE(open_to_others.error().message.find("chmod 600 " + path), std::string::npos);
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  auto key = read_tls_key(path);
+  ASSERT_TRUE(key) << key.error().message;
+  EXPECT_EQ(*key, kKey);
+  ASSERT_TRUE(write_file_atomic(path, "short\n"));
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  EXPECT_EQ(read_tls_key(path).error().code, Code::kInvalidArgument);
+  ::unlink(path.c_str());
+  EXPECT_EQ(read_tls_key(path).error().code, Code::kNotFound);
 }
 
 // What rank 1 is told when rank 0 has `key` and it has `other`.

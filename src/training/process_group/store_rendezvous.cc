@@ -107,7 +107,8 @@ collective::RendezvousOptions options_of(const StorePlace& place, const Notice& 
           .operation_timeout = place.timeout,
           .flight_path = place.flight_path,
           .f32_between_hosts = place.wire,
-          .host_identity = place.host_identity};
+          .host_identity = place.host_identity,
+          .tls_key = place.tls_key};
 }
 
 Status publish(c10d::Store& store, const Notice& notice) {

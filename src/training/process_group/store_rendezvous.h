@@ -31,6 +31,8 @@ struct StorePlace {
   collective::WireForm wire = collective::WireForm::kExact;
   // Ranks with the same identity share memory. Empty: the machine's.
   std::string host_identity;
+  // What travels between hosts is encrypted by it where it is not empty (collective/rendezvous.h).
+  std::string tls_key;
 };
 
 struct Connection {

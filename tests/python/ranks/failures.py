@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 import time
 from datetime import timedelta
 
@@ -188,6 +189,25 @@ def two_hosts(rank):
         assert "exact or bf16" in str(error)
 
 
+def hosts_under_tls(rank):
+    os.environ["TRAINYARD_HOST_IDENTITY"] = f"host {rank % 2}"
+    with tempfile.NamedTemporaryFile("w") as key:  # mode 0600
+        key.write("the secret of all hosts\n")
+        key.flush()
+        os.environ["TRAINYARD_TLS_KEY_FILE"] = key.name
+        dist.init_process_group("yard")
+        x = torch.arange(100_000.0)
+        dist.all_reduce(x)
+        assert torch.equal(x, 3 * torch.arange(100_000.0))
+        dist.destroy_process_group()
+        os.chmod(key.name, 0o644)
+        try:
+            dist.init_process_group("yard", store=dist.HashStore(), rank=0, world_size=2)
+            raise AssertionError("not refused")
+        except ValueError as error:
+            assert "chmod 600" in str(error)
+
+
 CASES = {
     "killed_in_all_reduce": (killed_in_all_reduce, 1),
     "killed_in_backward": (killed_in_backward, 2),
@@ -198,6 +218,7 @@ CASES = {
     "monitored": (monitored, None),
     "absent": (absent, None),
     "two_hosts": (two_hosts, None),
+    "hosts_under_tls": (hosts_under_tls, None),
 }
 for name in sys.argv[1:] or CASES:
     case, victim = CASES[name]
