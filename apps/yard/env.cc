@@ -1,11 +1,9 @@
 // yard env: what a shell needs so that AWS clients in it talk to `yard serve`.
 #include <fmt/format.h>
 
-#include "api/users.h"
 #include "commands.h"
 #include "endpoint.h"
-#include "platform_client.h"
-#include "platform_home.h"
+#include "platform_access.h"
 
 namespace yard::app {
 namespace {

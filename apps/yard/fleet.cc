@@ -11,12 +11,21 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "commands.h"
-#include "platform_client.h"
+#include "platform_access.h"
 
 namespace yard::app {
 namespace {
 
 constexpr std::chrono::seconds kTopPeriod{1};
+constexpr const char* kUserHelp =
+    "whose key of this YARD_HOME (default: the environment's, else the first user's)";
+
+// `yard serve` answers now or not at all: a fault must not be made twice.
+Result<std::unique_ptr<aws::AwsClient>> connect(const Context& context, const std::string& user) {
+  YARD_ASSIGN(PlatformAccess access, find_platform_access(context, user));
+  return std::make_unique<aws::AwsClient>(std::move(access.api), Clock::real(),
+                                          std::chrono::milliseconds(0));
+}
 
 std::string text(const Json& object, const char* name) {
   return object.value(name, std::string());
@@ -100,10 +109,10 @@ struct TopArguments {
 };
 
 Status top(const TopArguments& arguments, const Context& context) {
-  YARD_ASSIGN(PlatformClient client, PlatformClient::open(context, arguments.user));
+  YARD_ASSIGN(const auto client, connect(context, arguments.user));
   const bool is_live = context.stdout_is_terminal && !arguments.as_json && !arguments.once;
   do {
-    YARD_ASSIGN(const Json fleet, client.call("Trainyard.DescribeFleet", Json::object()));
+    YARD_ASSIGN(const Json fleet, client->call(aws::kYard, "DescribeFleet", Json::object()));
     if (arguments.as_json)
       fmt::print("{}\n", fleet.dump(arguments.once ? 2 : -1));
     else if (is_live)
@@ -121,7 +130,7 @@ void add_top(CLI::App& app, Context& context) {
       app.add_subcommand("top", "hosts, jobs and ranks of 'yard serve', and what they use, live");
   command->add_flag("--once", arguments->once, "one look, not one a second");
   command->add_flag("--json", arguments->as_json, "one object a look");
-  command->add_option("--user", arguments->user, "whose key (default: the first user's)");
+  command->add_option("--user", arguments->user, kUserHelp);
   command->callback([arguments, &context] {
     context.action = [arguments, &context] { return top(*arguments, context); };
   });
@@ -175,11 +184,11 @@ void print_forecast(const Json& cost) {
 }
 
 Status cost(const CostArguments& arguments, const Context& context) {
-  YARD_ASSIGN(PlatformClient client, PlatformClient::open(context, arguments.user));
+  YARD_ASSIGN(const auto client, connect(context, arguments.user));
   const Json input = {{"JobName", arguments.job},
                       {"Kind", arguments.is_processing ? "processing" : "training"},
                       {"Forecast", arguments.forecast}};
-  YARD_ASSIGN(const Json cost, client.call("Trainyard.DescribeJobCost", input));
+  YARD_ASSIGN(const Json cost, client->call(aws::kYard, "DescribeJobCost", input));
   if (arguments.as_json) {
     fmt::print("{}\n", cost.dump(2));
     return Ok{};
@@ -206,7 +215,7 @@ void add_cost(CLI::App& app, Context& context) {
                     "what it will have cost, by the progress in its log; once it has ended: how "
                     "wrong that was");
   command->add_flag("--json", arguments->as_json);
-  command->add_option("--user", arguments->user, "whose key (default: the first user's)");
+  command->add_option("--user", arguments->user, kUserHelp);
   command->callback([arguments, &context] {
     context.action = [arguments, &context] { return cost(*arguments, context); };
   });
@@ -238,8 +247,8 @@ Result<Json> fault_of(const ChaosArguments& arguments) {
 
 Status chaos(const ChaosArguments& arguments, const Context& context) {
   YARD_ASSIGN(const Json input, fault_of(arguments));
-  YARD_ASSIGN(PlatformClient client, PlatformClient::open(context, arguments.user));
-  YARD_ASSIGN(const Json answer, client.call("Trainyard.InjectFault", input));
+  YARD_ASSIGN(const auto client, connect(context, arguments.user));
+  YARD_ASSIGN(const Json answer, client->call(aws::kYard, "InjectFault", input));
   fmt::print("{}\n", text(answer, "Done"));
   return Ok{};
 }
@@ -258,7 +267,7 @@ void add_chaos(CLI::App& app, Context& context) {
   command->add_option("--bytes", arguments->bytes, "of fill-disk: 10GiB");
   command->add_option("--seconds", arguments->seconds, "of break-store (default 30)");
   command->add_flag("--processing", arguments->is_processing, "a processing job");
-  command->add_option("--user", arguments->user, "whose key (default: the first user's)");
+  command->add_option("--user", arguments->user, kUserHelp);
   command->footer(
       "Examples:\n  yard chaos kill-rank my-job --rank 1\n  yard chaos fail-host my-job/algo-2");
   command->callback([arguments, &context] {

@@ -1,11 +1,15 @@
 #include "platform_access.h"
 
-#include "api/users.h"
-#include "platform_client.h"
-#include "platform_home.h"
+#include "base/file.h"
+#include "endpoint.h"
 
 namespace yard::app {
 namespace {
+
+Result<ServedAt> parse_served_at(const std::string& text, const std::string& what) {
+  YARD_ASSIGN(const Json json, parse_json(text, what));
+  return served_at_from_json(json, what);
+}
 
 std::string env_or(const Context& context, const char* name, const std::string& otherwise) {
   const auto found = context.env.find(name);
@@ -27,24 +31,45 @@ Result<PlatformAccess> platform_of_environment(const Context& context) {
                "AWS_ENDPOINT_URL is set and AWS_ACCESS_KEY_ID is not: whose key signs?"};
 }
 
-Result<PlatformAccess> platform_of_home(const Context& context) {
+Result<PlatformAccess> platform_of_home(const Context& context, const std::string& user_name) {
   const PlatformHome home = platform_home(context.yard_home);
   auto served = find_platform(home, context);
   if (!served && served.error().code == Code::kNotFound)
     return Error{Code::kNotFound,
                  "no platform: start one with 'yard serve', or set AWS_ENDPOINT_URL and its keys"};
   if (!served) return std::move(served).error();
-  const std::string_view name = served->store_url.empty() ? api::kFirstUser : api::kStoreUser;
-  YARD_ASSIGN(const api::User user, find_user(home, std::string(name)));
+  const std::string fallback(served->store_url.empty() ? api::kFirstUser : api::kStoreUser);
+  YARD_ASSIGN(const api::User user, find_user(home, user_name.empty() ? fallback : user_name));
   return PlatformAccess{{served->url, served->region, user.credentials, served->ca_bundle_path},
                         served->store_url};
 }
 
 }  // namespace
 
-Result<PlatformAccess> find_platform_access(const Context& context) {
-  if (!env_or(context, "AWS_ENDPOINT_URL", "").empty()) return platform_of_environment(context);
-  return platform_of_home(context);
+Result<ServedAt> find_platform(const PlatformHome& home, const Context& context) {
+  const std::string path = home.serve_json();
+  const auto url_of = [&path](const std::string& text) {
+    const auto served = parse_served_at(text, path);
+    return served ? served->url : "";
+  };
+  auto text = wait_for_server(path, url_of, "'yard serve' starts the platform", context.stop);
+  if (!text && text.error().code == Code::kNotFound)
+    return std::move(text).error().while_("'yard serve' has not run with this YARD_HOME yet");
+  if (!text) return std::move(text).error();
+  return parse_served_at(*text, path);
+}
+
+Result<api::User> find_user(const PlatformHome& home, const std::string& name) {
+  YARD_ASSIGN(const std::vector<api::User> users, api::Users::load(home.users()));
+  for (const api::User& user : users)
+    if (user.name == name) return user;
+  return Error{Code::kNotFound, "no user '" + name + "'; 'yard users list' names them"};
+}
+
+Result<PlatformAccess> find_platform_access(const Context& context, const std::string& user) {
+  const bool is_told = !env_or(context, "AWS_ENDPOINT_URL", "").empty();
+  return is_told && user.empty() ? platform_of_environment(context)
+                                 : platform_of_home(context, user);
 }
 
 storage::Opener store_of(const PlatformAccess& access, const StopToken& stop) {

@@ -32,6 +32,7 @@ struct JsonService {
 };
 inline constexpr JsonService kSageMaker{"SageMaker", "sagemaker", "1.1"};
 inline constexpr JsonService kLogs{"Logs_20140328", "logs", "1.1"};
+inline constexpr JsonService kYard{"Trainyard", "trainyard", "1.1"};  // what AWS has not
 inline constexpr JsonService kSqs{"AmazonSQS", "sqs", "1.0"};
 
 // The operation's answer that is no success, as an Error: "CreateTrainingJob: ResourceInUse: ...".

@@ -24,7 +24,7 @@ steps:
     inputs: {shards: s3://data/b, tokenizer: s3://data/t}
     set: {seed: 7}
 )",
-                               "p.yaml", "/work", {});
+                               "p.yaml", "/pipelines", {});
   YARD_CHECK(parsed.has_value());
   return *std::move(parsed);
 }

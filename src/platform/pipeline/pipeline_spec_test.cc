@@ -22,7 +22,7 @@ steps:
 )";
 
 Result<PipelineSpec> parse(const std::string& yaml, std::vector<std::string> overrides = {}) {
-  return parse_pipeline(yaml, "p.yaml", "/work", overrides);
+  return parse_pipeline(yaml, "p.yaml", "/pipelines", overrides);
 }
 
 std::string refusal(const std::string& assignment) {
@@ -35,7 +35,7 @@ TEST(PipelineSpec, TakesStepsWithWhatTheFileSaysForAll) {
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(spec->store, "s3://train/runs");
   ASSERT_EQ(spec->steps.size(), 4u);
-  EXPECT_EQ(spec->steps[0].file, "/work/prep.yaml");
+  EXPECT_EQ(spec->steps[0].file, "/pipelines/prep.yaml");
   EXPECT_EQ(spec->steps[2].until, "small");
   EXPECT_EQ(spec->steps[2].overrides,
             (std::vector<std::string>{"seed=7", "stages.small.steps=10"}));
