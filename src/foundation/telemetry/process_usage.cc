@@ -75,9 +75,11 @@ ProcessUsage read_one(pid_t pid, CpuSeconds& cpu) {
   const std::string status = read_proc(pid, "status");
   usage.memory_bytes = 1024 * number_after(status, "RssAnon:");
   usage.shared_bytes = 1024 * number_after(status, "RssShmem:");
+  usage.resident_bytes = 1024 * number_after(status, "VmRSS:");
   const std::string io = read_proc(pid, "io");
   usage.read_bytes = number_after(io, "\nread_bytes:");
   usage.written_bytes = number_after(io, "\nwrite_bytes:");
+  usage.moved_bytes = number_after(io, "rchar:") + number_after(io, "wchar:");
   return usage;
 }
 
@@ -96,12 +98,21 @@ Result<TreeUsage> read_tree_usage(pid_t root) {
     tree.cpu_s += cpu.own + cpu.waited_for;
     tree.memory_bytes += usage.memory_bytes;
     tree.shared_bytes_max = std::max(tree.shared_bytes_max, usage.shared_bytes);
+    tree.resident_bytes += usage.resident_bytes;
     tree.read_bytes += usage.read_bytes;
     tree.written_bytes += usage.written_bytes;
+    tree.moved_bytes += usage.moved_bytes;
     tree.processes.push_back(usage);
     for (const pid_t child : children_of(pid)) waiting.push_back(child);
   }
   return tree;
+}
+
+uint64_t read_proportional_bytes(const TreeUsage& tree) {
+  uint64_t sum = 0;
+  for (const ProcessUsage& process : tree.processes)
+    sum += 1024 * number_after(read_proc(process.pid, "smaps_rollup"), "\nPss:");
+  return sum;
 }
 
 Result<NetworkUsage> read_network_usage(pid_t pid) {

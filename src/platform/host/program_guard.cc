@@ -6,13 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <sstream>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "sandbox/sandbox.h"
 
 namespace yard::host {
 namespace {
@@ -22,7 +18,6 @@ using jobs::HostOutcome;
 using std::chrono::milliseconds;
 
 constexpr int kKilledCode = 137;  // 128 + SIGKILL
-constexpr uint64_t kProcBytesMax = 1 << 20;
 constexpr milliseconds kPeriod{1'000};
 // Where the kernel does not hold the limit.
 constexpr milliseconds kMemoryPeriod{200};
@@ -57,43 +52,6 @@ HostEnd out_of_volume(uint64_t used_bytes, uint64_t limit_bytes) {
                   format_size_bytes(used_bytes), format_size_bytes(limit_bytes), kKilledCode));
 }
 
-std::string proc(int pid, const char* name) {
-  return fmt::format("/proc/{}/{}", pid, name);
-}
-
-// The number behind "NAME:" in a text of lines.
-uint64_t named_number(std::string_view text, std::string_view name) {
-  const size_t at = text.find(name);
-  if (at == std::string_view::npos) return 0;
-  const size_t begin = text.find_first_of("0123456789", at + name.size());
-  uint64_t value = 0;
-  if (begin != std::string_view::npos)
-    std::from_chars(text.data() + begin, text.data() + text.size(), value);
-  return value;
-}
-
-double cpu_seconds(int pid) {
-  const auto text = read_file(proc(pid, "stat"), kProcBytesMax);
-  if (!text) return 0;
-  const auto bracket = text->rfind(')');
-  if (bracket == std::string::npos) return 0;
-  std::istringstream fields(text->substr(bracket + 1));
-  std::string skipped;
-  for (int i = 0; i < 11; ++i) fields >> skipped;  // state to cmajflt
-  uint64_t ticks = 0, sum = 0;
-  for (int i = 0; i < 4 && fields >> ticks; ++i) sum += ticks;  // also of children that ended
-  return double(sum) / double(::sysconf(_SC_CLK_TCK));
-}
-
-uint64_t resident_bytes(int pid) {
-  const auto text = read_file(proc(pid, "statm"), kProcBytesMax);
-  if (!text) return 0;
-  std::istringstream fields(*text);
-  uint64_t total = 0, resident = 0;
-  fields >> total >> resident;
-  return resident * uint64_t(::sysconf(_SC_PAGESIZE));
-}
-
 }  // namespace
 
 bool HangWatch::is_hung(const LifeSigns& signs, double now_s) {
@@ -109,25 +67,12 @@ bool HangWatch::is_hung(const LifeSigns& signs, double now_s) {
   return now_s - alive_s_ >= after_s_;
 }
 
-LifeSigns life_signs_of(const std::vector<int>& pids) {
-  LifeSigns signs;
-  for (const int pid : pids) {
-    signs.cpu_s += cpu_seconds(pid);
-    if (const auto io = read_file(proc(pid, "io"), kProcBytesMax))
-      signs.io_bytes += named_number(*io, "rchar:") + named_number(*io, "wchar:");
-  }
-  return signs;
+LifeSigns life_signs_of(const TreeUsage& tree) {
+  return {.cpu_s = tree.cpu_s, .io_bytes = tree.moved_bytes};
 }
 
-uint64_t memory_of(const std::vector<int>& pids, uint64_t limit_bytes) {
-  uint64_t sum = 0;
-  for (const int pid : pids) sum += resident_bytes(pid);
-  if (sum <= limit_bytes) return sum;
-  sum = 0;
-  for (const int pid : pids)
-    if (const auto text = read_file(proc(pid, "smaps_rollup"), kProcBytesMax))
-      sum += named_number(*text, "\nPss:") << 10;
-  return sum;
+uint64_t memory_of(const TreeUsage& tree, uint64_t limit_bytes) {
+  return tree.resident_bytes <= limit_bytes ? tree.resident_bytes : read_proportional_bytes(tree);
 }
 
 uint64_t disk_usage(const std::string& folder, const StopToken& stop) {
@@ -175,10 +120,12 @@ milliseconds ProgramGuard::period() const {
 std::optional<HostEnd> ProgramGuard::look_at_memory(int pid) const {
   const uint64_t limit = options_.memory_limit_bytes;
   if (limit == 0) return std::nullopt;
-  const bool is_over = options_.memory != nullptr
-                           ? options_.memory->kill_count() > 0
-                           : memory_of(sandbox::processes_below(pid), limit) > limit;
-  if (is_over) return out_of_memory(limit);
+  const auto is_over = [&] {
+    if (options_.memory != nullptr) return options_.memory->kill_count() > 0;
+    const auto tree = read_tree_usage(pid);
+    return tree && memory_of(*tree, limit) > limit;
+  };
+  if (is_over()) return out_of_memory(limit);
   return std::nullopt;
 }
 
@@ -187,7 +134,9 @@ std::optional<HostEnd> ProgramGuard::look(int pid) {
   if (options_.volume_limit_bytes > 0 && volume_bytes_ > options_.volume_limit_bytes)
     return out_of_volume(volume_bytes_, options_.volume_limit_bytes);
   if (options_.hang_after_s <= 0) return std::nullopt;
-  LifeSigns signs = life_signs_of(sandbox::processes_below(pid));
+  const auto tree = read_tree_usage(pid);
+  if (!tree) return std::nullopt;  // it has just ended
+  LifeSigns signs = life_signs_of(*tree);
   signs.line_count = options_.line_count ? options_.line_count() : 0;
   const double now_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -13,6 +13,7 @@
 #include "base/stop_token.h"
 #include "host/host_outcome.h"
 #include "sandbox/memory_group.h"
+#include "telemetry/process_usage.h"
 
 namespace yard::host {
 
@@ -70,9 +71,9 @@ class ProgramGuard {
   std::thread thread_;
 };
 
-LifeSigns life_signs_of(const std::vector<int>& pids);
+LifeSigns life_signs_of(const TreeUsage& tree);
 // Resident, shared pages by their share where the sum without that is above `limit_bytes`.
-uint64_t memory_of(const std::vector<int>& pids, uint64_t limit_bytes);
+uint64_t memory_of(const TreeUsage& tree, uint64_t limit_bytes);
 // Blocks below `folder`, on its own file system only. What goes meanwhile does not count.
 uint64_t disk_usage(const std::string& folder, const StopToken& stop);
 

@@ -14,14 +14,15 @@ namespace {
 using metrics::MetricSample;
 using metrics::Summary;
 
+template <typename Usage>
 struct UsageMetric {
   std::string_view name;  // CloudWatch's
   std::string_view prometheus;
   std::string_view unit;
-  double HostUsage::*field;
+  double Usage::*field;
 };
 // The first three are SageMaker's own.
-constexpr std::array<UsageMetric, 7> kUsageMetrics{{
+constexpr std::array<UsageMetric<HostUsage>, 7> kUsageMetrics{{
     {"CPUUtilization", "cpu_percent", "Percent", &HostUsage::cpu_percent},
     {"MemoryUtilization", "memory_percent", "Percent", &HostUsage::memory_percent},
     {"DiskUtilization", "disk_percent", "Percent", &HostUsage::disk_percent},
@@ -34,13 +35,7 @@ constexpr std::array<UsageMetric, 7> kUsageMetrics{{
      &HostUsage::written_bytes_per_second},
 }};
 
-struct GpuMetric {
-  std::string_view name;
-  std::string_view prometheus;
-  std::string_view unit;
-  double GpuUsage::*field;
-};
-constexpr std::array<GpuMetric, 3> kGpuMetrics{{
+constexpr std::array<UsageMetric<GpuUsage>, 3> kGpuMetrics{{
     {"GPUUtilization", "gpu_busy_percent", "Percent", &GpuUsage::busy_percent},
     {"GPUMemoryUtilization", "gpu_memory_percent", "Percent", &GpuUsage::memory_percent},
     {"GPUPower", "gpu_power_watts", "None", &GpuUsage::power_watts},
@@ -167,10 +162,10 @@ Status JobObserver::look_at(Job& job, std::vector<MetricSample>& samples) {
                          .values = Summary::of(value),
                          .unit = std::string(unit)});
     };
-    for (const UsageMetric& metric : kUsageMetrics)
+    for (const auto& metric : kUsageMetrics)
       add(metric.name, metric.unit, (*host.last).*metric.field);
     if (!host.last->gpu) continue;
-    for (const GpuMetric& metric : kGpuMetrics)
+    for (const auto& metric : kGpuMetrics)
       add(metric.name, metric.unit, (*host.last->gpu).*metric.field);
   }
   return Ok{};
@@ -197,7 +192,7 @@ std::vector<LiveHost> JobObserver::live_hosts() const {
 
 std::string JobObserver::prometheus_text() const {
   std::string text;
-  for (const UsageMetric& metric : kUsageMetrics) {
+  for (const auto& metric : kUsageMetrics) {
     text += fmt::format("# TYPE yard_host_{} gauge\n", metric.prometheus);
     for (const auto& [key, job] : jobs_)
       for (const auto& [name, host] : job.hosts)
@@ -206,7 +201,7 @@ std::string JobObserver::prometheus_text() const {
                               metric.prometheus, job.job.is_training ? "training" : "processing",
                               label(job.job.name), label(name), (*host.last).*metric.field);
   }
-  for (const GpuMetric& metric : kGpuMetrics) {
+  for (const auto& metric : kGpuMetrics) {
     std::string lines;
     for (const LiveHost& live : live_hosts())
       if (live.usage.gpu)

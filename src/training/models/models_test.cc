@@ -63,6 +63,17 @@ void expect_same_gradients(const std::vector<NamedTensor>& got,
   }
 }
 
+template <typename Model, typename Config>
+void expect_recomputing_changes_no_gradient(const Config& config,
+                                            void (*backward)(const Model& model)) {
+  Model kept(config, 3), recomputed(config, 3);
+  recomputed.set_activations(tensor::Activations::kRecomputed);
+  backward(kept);
+  backward(recomputed);
+  expect_gradient_everywhere(kept.parameters());
+  expect_same_gradients(recomputed.parameters(), kept.parameters());
+}
+
 TEST(UNetTest, GradientReachesEveryParameter) {
   const UNet2DConditionModel model =
       make_unet({{"use_linear_projection", true}, {"transformer_layers_per_block", 2}});
@@ -219,13 +230,8 @@ void backward(const AutoencoderKL& model) {
 }
 
 TEST(AutoencoderTest, GradientReachesEveryParameterAlsoThroughRecomputedActivations) {
-  const AutoencoderConfig config = *AutoencoderConfig::parse(autoencoder_json(), "vae");
-  AutoencoderKL kept(config, 3), recomputed(config, 3);
-  recomputed.set_activations(tensor::Activations::kRecomputed);
-  backward(kept);
-  backward(recomputed);
-  expect_gradient_everywhere(kept.parameters());
-  expect_same_gradients(recomputed.parameters(), kept.parameters());
+  expect_recomputing_changes_no_gradient<AutoencoderKL>(
+      *AutoencoderConfig::parse(autoencoder_json(), "vae"), backward);
 }
 
 TEST(AutoencoderTest, ParametersMadeLaterStartWithTheSameValues) {
@@ -334,13 +340,8 @@ void backward(const ClipTextModel& model) {
 }
 
 TEST(ClipTextTest, GradientReachesEveryParameterAlsoThroughRecomputedActivations) {
-  const ClipTextConfig config = *ClipTextConfig::parse(clip_json(), "clip");
-  ClipTextModel kept(config, 3), recomputed(config, 3);
-  recomputed.set_activations(tensor::Activations::kRecomputed);
-  backward(kept);
-  backward(recomputed);
-  expect_gradient_everywhere(kept.parameters());
-  expect_same_gradients(recomputed.parameters(), kept.parameters());
+  expect_recomputing_changes_no_gradient<ClipTextModel>(*ClipTextConfig::parse(clip_json(), "clip"),
+                                                        backward);
 }
 
 TEST(ClipTextTest, ParametersMadeLaterStartWithTheSameValues) {
