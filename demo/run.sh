@@ -178,7 +178,7 @@ done
 mkdir -p "$out"
 export YARD_HOME=$out/home
 pictures=${IMAGES:-$out/pictures}
-kill_after_step=1100
+kill_after_step=1060
 if $smallest; then kill_after_step=34; fi
 if ! $local && ! sandbox_works; then
   echo "demo: bubblewrap cannot make a sandbox here, so that no platform is used (--local)"
