@@ -7,7 +7,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export YARD_BIN_DIR=$PWD/${YARD_BUILD_DIR:-build/release}/bin
-export YARD_BIN=$YARD_BIN_DIR
 for part in ${PARTS:-start death describe many}; do
   .venv/bin/python "bench/jobs/$part.py" --rounds "${ROUNDS:-5}" --jobs "${JOBS:-100}"
 done

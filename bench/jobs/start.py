@@ -8,7 +8,10 @@ import time
 
 import common
 
-SCRIPT = "import time\nprint('BEGAN', time.time(), flush=True)\n"
+# One write for the whole line: torchrun's processes share one pipe.
+SCRIPT = r"""import os, time
+os.write(1, f'BEGAN {time.time()}\n'.encode())
+"""
 
 
 def began(lines):

@@ -204,7 +204,7 @@ TEST_F(LogStreamTest, AWriterThatComesAgainGoesOnWhereTheLastOneEnded) {
 TEST_F(LogStreamTest, AReaderBesideAFastRotatingWriterMissesAndDoublesNothing) {
   LogWriter log = writer(2000, 1 << 30);
   std::atomic<bool> done = false;
-  std::thread writing([&] {
+  std::jthread writing([&] {
     for (int i = 0; i < 20'000; ++i) {
       const std::string line = fmt::format("line {}", i);
       if (!log.append_at(i, {line})) break;
@@ -227,6 +227,24 @@ TEST_F(LogStreamTest, AReaderBesideAFastRotatingWriterMissesAndDoublesNothing) {
   }
   writing.join();
   EXPECT_EQ(next, 20'000);
+}
+
+TEST_F(LogStreamTest, AReaderBesideTheFirstRotationsFindsTheStream) {
+  for (int stream = 0; stream < 40; ++stream) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+    LogWriter log = writer(100, 1 << 30);
+    std::atomic<bool> done = false;
+    std::jthread writing([&] {
+      for (int i = 0; i < 10; ++i) (void)log.append_at(i, {std::string(60, 'x')});
+      done = true;
+    });
+    while (!done) {
+      const auto page = LogReader(path()).read({.offset = 0});
+      if (page) continue;
+      ASSERT_EQ(page.error().code, Code::kUnavailable) << page.error().message;
+    }
+  }
 }
 
 TEST_F(LogStreamTest, ALineThatIsTooLongIsBroken) {

@@ -84,7 +84,11 @@ Result<OpenSegments> OpenSegments::open(const std::string& path) {
     bool moved = false;
     for (const Segment& segment : segments) {
       auto file = open_to_read(segment.path);
-      if (!file && segment.path == path && segments.size() == 1) return std::move(file).error();
+      // Alone and missing: it never was there, or was renamed since we listed the full ones.
+      if (!file && segments.size() == 1) {
+        YARD_ASSIGN(const auto renamed, full_segments(path));
+        if (renamed.empty()) return std::move(file).error();
+      }
       moved = moved || !file;
       if (!file) break;
       stream.files_.push_back(*std::move(file));
