@@ -91,7 +91,6 @@ slices: {max: 4}
 instance_types:
   - {type: ml.c5.xlarge, cores: $cores, shared: true, price_per_hour: 0.20}
   - {type: ml.c5.large, cores: $half, shared: true, price_per_hour: 0.10}
-retries: {user_error: 1}
 CONFIG
 }
 

@@ -1,5 +1,6 @@
 """SIGKILL of one of two ranks to the next training step, resumed from a checkpoint of every step: `yard run`
-beside torchrun --max-restarts at its best setting, the same plain torch script."""
+beside torchrun --max-restarts at its best setting, the same plain torch script. Both have trained for some
+seconds before the death, as jobs have that die: the interpreters that `yard run` keeps for a restart are there."""
 
 import os
 import pathlib
@@ -11,7 +12,8 @@ import time
 
 import common
 
-KILLED_AFTER = 5
+KILLED_AFTER = 5  # steps, and then SETTLED_SECONDS
+SETTLED_SECONDS = 10
 SCRIPT = """
 import os, pathlib, time
 import torch
@@ -51,6 +53,7 @@ def measure(command, extra, folder, script):
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         common.poll(lambda: len(steps(folder)) >= KILLED_AFTER, "the first steps")
+        time.sleep(SETTLED_SECONDS)
         killed = time.time()
         os.kill(int((folder / "pid.1").read_text()), signal.SIGKILL)
         # A step that rank 0 was in the middle of is not one of the resumed job.

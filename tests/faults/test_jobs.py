@@ -222,6 +222,40 @@ def test_a_follower_sees_that_its_supervisor_was_killed(yard):
     assert "lost" in out
 
 
+TORCH_LIKE = """
+import os, mmap, pathlib, signal, sys, time
+root = pathlib.Path(os.environ["YARD_OUTPUT_DIR"])
+rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+library = root / rank / "libtorch_cpu.so"  # what makes the supervisor keep interpreters ready
+library.parent.mkdir(exist_ok=True)
+library.write_bytes(bytes(4096))
+with open(library) as file:
+    mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+print("attempt", attempt, "argv", sys.argv[1:], "pid", os.getpid(), "cwd", os.getcwd(), flush=True)
+if attempt == "2":
+    sys.exit(0)
+time.sleep(600)
+"""
+
+
+def test_a_restart_takes_the_interpreters_that_wait(yard, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(TORCH_LIKE)
+    # An interpreter without torch: the imports of those that wait fail at once.
+    yard("run", script, "--python", "/usr/bin/python3", "--name", "a", "--detach", "--", "x")
+    for attempt in range(2):
+        eventually(lambda: (yard.status("a").get("attempt"), yard.status("a").get("spare_count")) == (attempt, 1))
+        # The second time it is a rank that runs in one of them: it dies as any other does.
+        os.kill(yard.status("a")["ranks"][0]["pid"], signal.SIGKILL)
+        eventually(lambda: len(yard.events("a", "relaunched")) == attempt + 1)
+    eventually(lambda: yard.status("a")["state"] == "succeeded")
+    assert [event["spare_count"] for event in yard.events("a", "relaunched")] == [1, 1]
+    assert [event["signal"] for event in yard.events("a", "rank_exited")] == [9, 9, 0]
+    pids = yard.events("a", "attempt_started")[2]["pids"]
+    lines = yard("logs", "a", "--rank", 0).splitlines()
+    assert lines[2] == f"attempt 2 argv ['x'] pid {pids[0]} cwd {lines[0].split(' cwd ')[1]}"
+
+
 def test_two_jobs_at_once_do_not_disturb_each_other(yard):
     followers = [yard.follow(name, 50, options=["--ranks", 2]) for name in ("a", "b")]
     for follower in followers:

@@ -39,7 +39,9 @@ Status Attempt::launch_rank(const AttemptOptions& options, int rank) {
   child.stderr_fd = log->writer();
   child.kill_with_parent = true;
   child.cpus = rank_cores(options.cores, spec.ranks, rank);
-  auto process = Subprocess::spawn(child);
+  auto spare = options.spares != nullptr ? options.spares->start(rank, child) : std::nullopt;
+  if (spare) ++spare_count_;
+  auto process = spare ? Result<Subprocess>(*std::move(spare)) : Subprocess::spawn(child);
   if (!process) return std::move(process).error().while_("starting rank " + std::to_string(rank));
   log->close_writer();
   ranks_.push_back({*std::move(process), std::move(log), true, 0, {}});

@@ -13,6 +13,7 @@
 #include "host/job_status.h"
 #include "host/rank_log.h"
 #include "host/rank_plan.h"
+#include "host/spare_ranks.h"
 #include "jobs/job_spec.h"
 
 namespace yard::host {
@@ -24,6 +25,7 @@ struct AttemptOptions {
   std::map<std::string, std::string> env;  // the supervisor's own
   std::vector<int> cores;                  // the host's; empty: no affinity
   size_t core_count = 1;                   // for OMP_NUM_THREADS
+  SpareRanks* spares = nullptr;            // null: every rank is a new process
 };
 
 // Not thread-safe. The ranks die with this object, and with our process.
@@ -51,6 +53,7 @@ class Attempt {
   const std::vector<jobs::RankExit>& exits() const { return exits_; }  // as they were noticed
   std::vector<RankStatus> rank_status() const;
   std::vector<int64_t> pids() const;
+  int spare_count() const { return spare_count_; }  // ranks that run in one of the spares
 
  private:
   struct Rank {
@@ -65,6 +68,7 @@ class Attempt {
   std::vector<Rank> ranks_;
   std::vector<jobs::RankExit> exits_;
   size_t running_count_ = 0;
+  int spare_count_ = 0;
 };
 
 // A TCP port of 127.0.0.1 that nobody listens on now. Somebody may take it before the ranks do:

@@ -1,10 +1,11 @@
 """A Python interpreter that waits in a job's sandbox with its large packages imported.
 
 Standard input is a socket. "ready" goes out when the imports are done; one message comes in: four
-bytes of length, JSON {argv, env, cwd, plain}, and with it the descriptor of the job's output. What
-argv names then runs in a forked child, as if it had been started: a Python script, module or text
-in this interpreter, everything else, and what this interpreter cannot stand for, by exec. This
-process ends with the child's code; the end of the socket ends it, too.
+bytes of length, JSON {argv, env, cwd, plain, becomes}, and with it the descriptor of the job's
+output. What argv names then runs in a forked child, as if it had been started: a Python script,
+module or text in this interpreter, everything else, and what this interpreter cannot stand for, by
+exec. This process ends with the child's code; the end of the socket ends it, too. With "becomes" it
+runs in this process. The arguments name more modules to import.
 """
 import importlib.machinery
 import json
@@ -23,7 +24,7 @@ ENDED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def preload():
     loaded = []
-    for name in PRELOAD:
+    for name in (*PRELOAD, *sys.argv[1:]):
         try:
             __import__(name)
             loaded.append(name)
@@ -160,6 +161,9 @@ def serve():
     loaded = preload()
     channel.sendall(b"ready")
     request, output = receive(channel)
+    if request.get("becomes"):
+        channel.close()
+        return become_child(request, output, loaded)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDED_BY)
     child = os.fork()
     if child == 0:

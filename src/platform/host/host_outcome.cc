@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
+
+#include "base/exit_code.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -38,13 +41,22 @@ HostEnd HostEnd::host_fault(const std::string& why) {
   return failed_by(HostCause::kHostFault, "InternalServerError: " + why);
 }
 
-HostEnd HostEnd::failed(const jobs::HostFolder& folder, int exit_code, const std::string& error) {
+HostEnd HostEnd::failed(const jobs::HostFolder& folder, int exit_code, const std::string& error,
+                        HostCause cause) {
   const auto file = read_file(failure_path(folder), kFailureFileBytesMax);
   const std::string text = utf8_prefix(file && !file->empty() ? *file : error, kReasonBytesMax);
   return {.outcome = HostOutcome::kFailed,
           .exit_code = exit_code,
           .reason = fmt::format("AlgorithmError: {}, exit code: {}", text, exit_code),
-          .cause = HostCause::kUserError};
+          .cause = cause};
+}
+
+HostCause cause_of_program(const std::vector<std::string>& command, int exit_code) {
+  const bool is_launcher = command.size() > 1 && command[1] == "launch" &&
+                           std::filesystem::path(command[0]).filename() == "yard";
+  if (is_launcher && meaning_of_exit(exit_code, 0) == ExitMeaning::kRetryable)
+    return HostCause::kUnavailable;
+  return HostCause::kUserError;
 }
 
 HostEnd end_of_preparation(const Error& error) {

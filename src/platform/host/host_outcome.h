@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "jobs/host_plan.h"
@@ -18,8 +19,14 @@ struct HostEnd {
   static HostEnd stopped(int exit_code = 0);
   static HostEnd host_fault(const std::string& why);
   // By the program: what it wrote into /opt/ml/output/failure, else `error`.
-  static HostEnd failed(const jobs::HostFolder& folder, int exit_code, const std::string& error);
+  static HostEnd failed(const jobs::HostFolder& folder, int exit_code, const std::string& error,
+                        jobs::HostCause cause = jobs::HostCause::kUserError);
 };
+
+// Who is to blame for the exit code of `command`. Those of `yard launch` say that a rank was killed
+// or lost a peer or the store (docs/formats/rank.md); any other program's mean that it failed.
+// Pure.
+jobs::HostCause cause_of_program(const std::vector<std::string>& command, int exit_code);
 
 // By its code: who is to blame that the program did not start.
 HostEnd end_of_preparation(const Error& error);

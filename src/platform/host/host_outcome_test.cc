@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "base/exit_code.h"
 #include "base/file.h"
 #include "host/host_data.h"
 #include "host/host_health.h"
@@ -53,6 +54,20 @@ TEST(HostOutcome, WhoIsToBlameFollowsFromTheCode) {
   EXPECT_EQ(cause(Code::kCancelled), HostCause::kStopped);
   EXPECT_EQ(end_of_preparation({Code::kCancelled, "m"}).outcome, jobs::HostOutcome::kStopped);
   EXPECT_EQ(end_of_preparation({Code::kNotFound, "no x"}).reason, "ClientError: no x");
+}
+
+TEST(HostOutcome, TheLaunchersCodesForWhatWasLostAreNotTheScriptsFault) {
+  using jobs::HostCause;
+  const std::vector<std::string> launch = {"/opt/yard/bin/yard", "launch", "--", "yard-train"};
+  EXPECT_EQ(cause_of_program(launch, exit_code_of(Code::kUnavailable)), HostCause::kUnavailable);
+  EXPECT_EQ(cause_of_program(launch, exit_code_of(Code::kDeadlineExceeded)),
+            HostCause::kUnavailable);
+  for (const Code code : {Code::kInvalidArgument, Code::kNotFound, Code::kCorrupt, Code::kInternal})
+    EXPECT_EQ(cause_of_program(launch, exit_code_of(code)), HostCause::kUserError);
+  // Only the launcher speaks this language.
+  for (const std::vector<std::string>& other : std::vector<std::vector<std::string>>{
+           {"yard"}, {"yard", "prep", "x"}, {"python", "launch"}, {"sh", "-c", "yard launch"}})
+    EXPECT_EQ(cause_of_program(other, exit_code_of(Code::kUnavailable)), HostCause::kUserError);
 }
 
 TEST(HostOutcome, ATextIsCutBetweenCharacters) {

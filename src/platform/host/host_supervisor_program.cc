@@ -168,7 +168,8 @@ HostEnd HostSupervisor::end_of_program(int code, const Launch& launch) {
   if (forced_end_) return *forced_end_;
   if (!program_plan_->is_script()) {
     if (code == 0) return HostEnd::completed();
-    return HostEnd::failed(folder_, code, log_->error_text());
+    return HostEnd::failed(folder_, code, log_->error_text(),
+                           cause_of_program(launch.command, code));
   }
   if (code == 0) {
     if (const Status written = write_file_atomic(folder_.ml() + "/output/success", ""); !written)

@@ -41,6 +41,7 @@ Json to_json(const JobStatus& status) {
           {"attempt", status.attempt},
           {"restarts", status.restarts},
           {"master_port", status.master_port},
+          {"spare_count", status.spare_count},
           {"supervisor",
            {{"pid", status.supervisor.pid}, {"start_ticks", status.supervisor.start_ticks}}},
           {"ranks", std::move(ranks)},
@@ -68,6 +69,7 @@ Result<JobStatus> read_status(const std::string& path) {
   YARD_ASSIGN(status.attempt, json_field<int>(json, "attempt", path));
   YARD_ASSIGN(status.restarts, json_field<int>(json, "restarts", path));
   YARD_ASSIGN(status.master_port, json_field<int>(json, "master_port", path));
+  YARD_ASSIGN(status.spare_count, json_field_or<int>(json, "spare_count", 0, path));
   YARD_ASSIGN(const Json supervisor, json_field<Json>(json, "supervisor", path));
   YARD_ASSIGN(status.supervisor.pid, json_field<int>(supervisor, "pid", path));
   YARD_ASSIGN(status.supervisor.start_ticks, json_field<uint64_t>(supervisor, "start_ticks", path));

@@ -30,6 +30,7 @@ struct JobStatus {
   int attempt = 0;
   int restarts = 0;
   int master_port = 0;
+  int spare_count = 0;  // interpreters that wait for the next attempt
   ProcessId supervisor;
   std::vector<RankStatus> ranks;
   std::string stage;

@@ -50,8 +50,12 @@ Status send_body(int socket, std::string_view text) {
 
 }  // namespace
 
-std::vector<std::string> fork_server_command(const std::string& python) {
-  return {python, "-c", std::string(embedded_program("fork_server.py"))};
+std::vector<std::string> fork_server_command(const std::string& python,
+                                             const std::vector<std::string>& modules) {
+  std::vector<std::string> command = {python, "-c",
+                                      std::string(embedded_program("fork_server.py"))};
+  command.insert(command.end(), modules.begin(), modules.end());
+  return command;
 }
 
 Result<std::unique_ptr<ReservedPython>> ReservedPython::start(SubprocessOptions sandbox) {
@@ -79,7 +83,8 @@ Result<Subprocess> ReservedPython::run(const ReservedProgram& program) && {
   const Json request = {{"argv", program.command},
                         {"env", program.env},
                         {"cwd", program.cwd},
-                        {"plain", program.is_plain}};
+                        {"plain", program.is_plain},
+                        {"becomes", program.becomes_it}};
   const std::string text = request.dump(-1, ' ', true, Json::error_handler_t::replace);
   YARD_TRY(send_head(socket_.get(), uint32_t(text.size()), program.output_fd));
   YARD_TRY(send_body(socket_.get(), text));

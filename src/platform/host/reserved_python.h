@@ -13,8 +13,9 @@
 
 namespace yard::host {
 
-// The arguments that make `python` such an interpreter.
-std::vector<std::string> fork_server_command(const std::string& python);
+// The arguments that make `python` such an interpreter. `modules`: what it imports besides.
+std::vector<std::string> fork_server_command(const std::string& python,
+                                             const std::vector<std::string>& modules = {});
 
 struct ReservedProgram {
   std::vector<std::string> command;
@@ -22,6 +23,8 @@ struct ReservedProgram {
   std::string cwd;
   int output_fd = -1;     // borrowed
   bool is_plain = false;  // by a fresh interpreter: what was imported may be out of date
+  // In the process itself, not in a child of it: its number and signals are the program's.
+  bool becomes_it = false;
 };
 
 // Not thread-safe. The destructor ends the sandbox.

@@ -44,7 +44,13 @@ class Supervisor {
         folder_{options.job_dir},
         spec_(std::move(spec)),
         record_(std::move(record)),
-        job_log_(std::move(log)) {}
+        job_log_(std::move(log)),
+        spares_({.spec = &spec_,
+                 .env = options.env,
+                 .cores = options.cores,
+                 .core_count = std::max<size_t>(1, options.cores.size()),
+                 .start_after = options.spares_after,
+                 .clock = options.clock}) {}
 
   Status open();
   SupervisorResult run();
@@ -71,6 +77,7 @@ class Supervisor {
   void kill_when_due();
   void write_files_when_due();
   void write_status();
+  void look_after_spares();
 
   const SupervisorOptions& options_;
   const JobFolder folder_;
@@ -80,6 +87,7 @@ class Supervisor {
   UniqueFd control_;
   UniqueFd heartbeat_watch_;
 
+  SpareRanks spares_;
   JobState state_ = JobState::kStarting;
   std::optional<Attempt> attempt_;
   Ending ending_ = Ending::kNone;
@@ -147,12 +155,14 @@ void Supervisor::start_attempt() {
                                           .plan = {status_.attempt, *port, options_.job_dir},
                                           .env = options_.env,
                                           .cores = options_.cores,
-                                          .core_count = std::max<size_t>(1, options_.cores.size())})
+                                          .core_count = std::max<size_t>(1, options_.cores.size()),
+                                          .spares = &spares_})
                        : Result<Attempt>(port.error());
   if (!launched)
     return end_job(JobEvent::kUserFault, launched.error().message,
                    exit_code_of(launched.error().code));
   attempt_.emplace(*std::move(launched));
+  spares_.clear();
   status_.master_port = *port;
   note_attempt_started();
 }
@@ -168,6 +178,7 @@ void Supervisor::note_attempt_started() {
     awaits_recovery_ = true;
     record_.note({.kind = Kind::kRelaunched,
                   .attempt = status_.attempt,
+                  .spare_count = attempt_->spare_count(),
                   .respawn_ms = to_ms(spawned_at - last_exit_at_),
                   .kill_ms = to_ms(last_exit_at_ - fault_at_)});
   }
@@ -362,7 +373,15 @@ void Supervisor::write_files_when_due() {
   record_.write_ledger();
 }
 
+// Which attempt follows this one is known; the port that it gets is not.
+void Supervisor::look_after_spares() {
+  if (ending_ != Ending::kNone || !attempt_->any_running()) return;
+  spares_.look(attempt_->pids(), {status_.attempt + 1, 0, options_.job_dir});
+  status_.spare_count = spares_.ready_count();
+}
+
 void Supervisor::write_status() {
+  if (attempt_) look_after_spares();
   status_at_ = options_.clock->now();
   status_.state = state_;
   status_.updated_t = record_.now_t();

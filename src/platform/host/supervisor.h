@@ -24,6 +24,7 @@ struct SupervisorOptions {
   Clock* clock = &Clock::real();
   // After a death the other ranks get SIGTERM and so long to notice it themselves, then SIGKILL.
   std::chrono::milliseconds fault_grace{300};
+  std::chrono::milliseconds spares_after{2'000};  // SpareRanksOptions::start_after
   // Called before the transition's action is performed, to make it durable. A failure is logged:
   // the training goes on.
   std::function<Status(jobs::JobEvent event, int retries_left, const std::string& detail)> record;

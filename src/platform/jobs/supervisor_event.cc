@@ -37,6 +37,7 @@ void add_fields(const SupervisorEvent& event, Json& line) {
       return;
     case Kind::kRelaunched:
       line.update({{"attempt", event.attempt},
+                   {"spare_count", event.spare_count},
                    {"respawn_ms", event.respawn_ms},
                    {"kill_ms", event.kill_ms}});
       return;
@@ -87,6 +88,7 @@ std::optional<SupervisorEvent> parse_supervisor_event(std::string_view text) {
   read(*line, "master_port", event.master_port);
   read(*line, "pids", event.pids);
   read(*line, "global_step", event.global_step);
+  read(*line, "spare_count", event.spare_count);
   read(*line, "respawn_ms", event.respawn_ms);
   read(*line, "kill_ms", event.kill_ms);
   read(*line, "recovery_s", event.recovery_s);

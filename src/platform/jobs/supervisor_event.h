@@ -32,6 +32,7 @@ struct SupervisorEvent {
   int64_t master_port = 0;
   std::vector<int64_t> pids;  // attempt_started, by rank
   int64_t global_step = 0;    // chaos_kill
+  int64_t spare_count = 0;    // relaunched: ranks that began in an interpreter that waited
   double respawn_ms = 0;
   double kill_ms = 0;
   double recovery_s = 0;
