@@ -2,9 +2,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/log.h"
@@ -16,6 +19,25 @@
 namespace yard::storage {
 namespace {
 
+// Files that are asked about at once, by several threads where they are many.
+constexpr uint32_t kListPageMax = 1000;  // objects of a page; who asks for more wants all
+constexpr size_t kFilesAtOnce = 4096;
+constexpr size_t kFilesWorthThreads = 1024;
+constexpr unsigned kThreadsMax = 4;
+
+// What lstat() says of a file.
+struct FileState {
+  struct stat info = {};
+  int errno_value = 0;
+};
+
+FileState state_of(int root_fd, const std::string& key) {
+  FileState state;
+  if (::fstatat(root_fd, key.c_str(), &state.info, AT_SYMLINK_NOFOLLOW) != 0)
+    state.errno_value = errno;
+  return state;
+}
+
 bool is_folder(int folder_fd, const dirent& entry) {
   if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
   struct stat info = {};
@@ -25,10 +47,11 @@ bool is_folder(int folder_fd, const dirent& entry) {
 
 class Walk {
  public:
-  Walk(const ListedDirectory& directory, std::string_view start_after, PageBuilder& page)
+  Walk(const ListedDirectory& directory, const ListRequest& request, PageBuilder& page)
       : root_fd_(directory.root_fd),
         root_(directory.root),
-        start_after_(start_after),
+        start_after_(request.start_after),
+        is_whole_(request.object_count_max > kListPageMax && request.delimiter.empty()),
         cache_(directory.cache),
         left_out_(directory.left_out),
         page_(page) {}
@@ -37,10 +60,16 @@ class Walk {
   Status visit(const std::string& folder) {
     YARD_ASSIGN(const Folder content, read_folder(folder));
     const FolderNames& names = *content.names;
+    std::vector<FileState> states;  // of the names from `states_begin` on
+    size_t states_begin = 0;
     for (size_t i = first_of(folder, names); i < names.size() && !page_.done(); ++i) {
       const std::string key = folder + std::string(names[i]);
+      if (is_whole_ && i >= states_begin + states.size()) {
+        states = states_of(folder, names, i);
+        states_begin = i;
+      }
       if (!key.ends_with('/'))
-        YARD_TRY(offer(key));
+        YARD_TRY(offer(key, is_whole_ ? &states[i - states_begin] : nullptr));
       else if (key.size() <= kKeyBytesMax && page_.may_hold(key))
         YARD_TRY(visit(key));
     }
@@ -105,25 +134,47 @@ class Walk {
     return names;
   }
 
-  Status offer(const std::string& key) {
+  // Of the names from `begin` on, as many as are asked about at once; folders are left out.
+  std::vector<FileState> states_of(const std::string& folder, const FolderNames& names,
+                                   size_t begin) const {
+    std::vector<FileState> states(std::min(kFilesAtOnce, names.size() - begin));
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+      constexpr size_t kStep = 256;
+      for (size_t at; (at = next.fetch_add(kStep)) < states.size();)
+        for (size_t i = at; i < std::min(at + kStep, states.size()); ++i) {
+          const std::string key = folder + std::string(names[begin + i]);
+          if (!key.ends_with('/') && page_.may_want(key)) states[i] = state_of(root_fd_, key);
+        }
+    };
+    std::vector<std::jthread> others;
+    const unsigned thread_count = std::min(std::thread::hardware_concurrency(), kThreadsMax);
+    if (states.size() >= kFilesWorthThreads)
+      for (unsigned i = 1; i < thread_count; ++i) others.emplace_back(work);
+    work();
+    others.clear();  // they end before the states are handed on
+    return states;
+  }
+
+  // `known`: its state, where it was asked about already.
+  Status offer(const std::string& key, const FileState* known) {
     if (!page_.may_want(key)) return Ok{};
     if (!check_key(key)) {
       leave_out(key, "its name cannot be a key", Worth::kAWarning);
       return Ok{};
     }
-    auto info = inspect(key);
+    auto info = inspect(key, known != nullptr ? *known : state_of(root_fd_, key));
     if (!info) return std::move(info).error();
     if (*info && page_.wants(key)) page_.add(std::move(**info));
     return Ok{};
   }
 
   // nullopt for what is no object: gone meanwhile, a socket, a link to a folder or out.
-  Result<std::optional<ObjectInfo>> inspect(const std::string& key) {
-    struct stat file = {};
-    if (::fstatat(root_fd_, key.c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0) {
-      if (errno == ENOENT || errno == ENOTDIR) return std::optional<ObjectInfo>();
-      return errno_error(root_ + "/" + key, errno);
-    }
+  Result<std::optional<ObjectInfo>> inspect(const std::string& key, const FileState& state) {
+    if (state.errno_value == ENOENT || state.errno_value == ENOTDIR)
+      return std::optional<ObjectInfo>();
+    if (state.errno_value != 0) return errno_error(root_ + "/" + key, state.errno_value);
+    struct stat file = state.info;
     if (S_ISLNK(file.st_mode)) {
       auto target = open_beneath(root_fd_, key, O_PATH, root_ + "/" + key);
       if (!target) {
@@ -153,6 +204,7 @@ class Walk {
   const int root_fd_;
   const std::string& root_;
   const std::string_view start_after_;
+  const bool is_whole_;  // no page ends the listing
   FolderCache& cache_;
   const DirectoryStore::LeftOut& left_out_;
   PageBuilder& page_;
@@ -167,7 +219,7 @@ Result<ListPage> list_directory(const ListedDirectory& directory, const ListRequ
   std::string start = folder.empty() ? "" : std::string(folder) + "/";
   if (!start.empty() && !check_key(folder)) return page.take();
   if (start.starts_with(std::string(kStagingFolder) + "/")) return page.take();
-  YARD_TRY(Walk(directory, request.start_after, page).visit(start));
+  YARD_TRY(Walk(directory, request, page).visit(start));
   return page.take();
 }
 

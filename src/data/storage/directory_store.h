@@ -15,6 +15,7 @@
 namespace yard::storage {
 
 class FolderCache;
+class OpenFiles;
 
 inline constexpr std::string_view kStagingFolder = ".yard-staging";
 
@@ -30,6 +31,9 @@ inline constexpr std::string_view kStagingFolder = ".yard-staging";
 //  - The etag is made of inode, size and modification time in nanoseconds. Our own writes always
 //    change it; a program that rewrites a file in place with the same size and sets its old time
 //    back goes unnoticed.
+//  - A large file that small parts of a pinned version are read of is kept open, 32 at most: moved
+//    out of the folder it can be read for a while still, removed by another program its room is
+//    free when it is closed.
 //  - remove() also removes the folders that it leaves empty; so does an upload that is discarded.
 class DirectoryStore final : public ObjectStore {
  public:
@@ -77,6 +81,7 @@ class DirectoryStore final : public ObjectStore {
   const std::string root_;  // absolute
   const UniqueFd root_fd_;
   const std::unique_ptr<FolderCache> folders_;
+  const std::unique_ptr<OpenFiles> open_files_;
   std::once_flag swept_;
 };
 

@@ -1,6 +1,7 @@
 #include "storage/directory_store.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -8,8 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
+#include <optional>
 #include <set>
 
 #include "storage/beneath_internal.h"
@@ -130,6 +135,70 @@ TEST_F(DirectoryStoreTest, AFileRewrittenInPlaceChangesItsEtag) {
   write("root/k", "bbbbb");
   std::vector<std::byte> out(4);
   EXPECT_EQ(store_->get_range("k", before->etag, 0, out).error().code, Code::kCorrupt);
+}
+
+TEST_F(DirectoryStoreTest, OfAFileThatIsReadInPartsEveryChangeIsNoticed) {
+  const std::string content(2 << 20, 'a');
+  const auto parts = [&](const std::string& etag) -> std::optional<Code> {
+    std::vector<std::byte> out(4096);
+    for (const uint64_t offset : {0, 1 << 20, (2 << 20) - 4096})
+      if (auto read = store_->get_range("k", etag, offset, out); !read) return read.error().code;
+    EXPECT_EQ(out[0], std::byte('a'));
+    return std::nullopt;
+  };
+  const std::function<void()> changes[] = {
+      [&] { ASSERT_TRUE(put_text(*store_, "k", content)); },
+      [&] { write("root/k", std::string(2 << 20, 'b')); },
+      [&] { fs::resize_file(base_ / "root/k", 100); },
+      [&] { ASSERT_TRUE(store_->remove("k")); },
+      [&] { fs::remove(base_ / "root/k"); },
+  };
+  for (size_t i = 0; i < std::size(changes); ++i) {
+    const auto before = put_text(*store_, "k", content);
+    ASSERT_TRUE(before);
+    ASSERT_EQ(parts(before->etag), std::nullopt);
+    ASSERT_EQ(parts(before->etag), std::nullopt);
+    changes[i]();
+    EXPECT_EQ(parts(before->etag), i < 3 ? Code::kCorrupt : Code::kNotFound) << i;
+  }
+}
+
+TEST_F(DirectoryStoreTest, FewOfManyLargeFilesAreKeptOpen) {
+  const auto open_count = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  };
+  const auto before = open_count();
+  std::vector<std::byte> out(10);
+  for (int i = 0; i < 100; ++i) {
+    const std::string key = std::to_string(i);
+    write("root/" + key, "");
+    fs::resize_file(base_ / "root" / key, 1 << 20);
+    ASSERT_TRUE(store_->get_range(key, store_->head(key)->etag, 5, out));
+  }
+  EXPECT_LE(open_count(), before + 32);
+}
+
+TEST_F(DirectoryStoreTest, ALargeFolderIsListedAtOnceAsItIsInPages) {
+  for (int i = 0; i < 5000; ++i)
+    write(fmt::format("root/{}{}", i % 100 == 0 ? "d/" : "", i), std::string(size_t(i % 7), 'x'));
+  fs::create_symlink("1", base_ / "root/link");
+  fs::create_symlink("nowhere", base_ / "root/lost");
+  ASSERT_EQ(::mkfifo((base_ / "root/pipe").c_str(), 0600), 0);
+  for (const char* prefix : {"", "2", "d/"}) {
+    std::vector<ObjectInfo> paged;
+    ListRequest request{.prefix = prefix};
+    do {
+      auto page = store_->list(request);
+      ASSERT_TRUE(page);
+      std::ranges::move(page->objects, std::back_inserter(paged));
+      request.start_after = page->next_start_after;
+    } while (!request.start_after.empty());
+    const auto all = store_->list_all(prefix);
+    ASSERT_TRUE(all);
+    EXPECT_TRUE(std::ranges::equal(*all, paged, [](const ObjectInfo& a, const ObjectInfo& b) {
+      return a.key == b.key && a.size_bytes == b.size_bytes && a.etag == b.etag;
+    })) << prefix;
+  }
 }
 
 // Where a sync takes no time, several puts fall into one tick of the clock that stamps files; and a
