@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
+#include <iterator>
 #include <thread>
 #include <unordered_map>
 
@@ -126,6 +126,32 @@ Status write_samples(std::vector<SampleSource> samples, ObjectStore& target,
   return Ok{};
 }
 
+// By key, each key once; the files of one keep their order.
+void gather(std::vector<SampleFiles>& samples) {
+  if (!std::ranges::is_sorted(samples, {}, &SampleFiles::key))
+    std::ranges::stable_sort(samples, {}, &SampleFiles::key);
+  size_t count = 0;
+  for (SampleFiles& sample : samples) {
+    if (count > 0 && samples[count - 1].key == sample.key) {
+      std::ranges::move(sample.files, std::back_inserter(samples[count - 1].files));
+    } else {
+      if (&samples[count] != &sample) samples[count] = std::move(sample);
+      ++count;
+    }
+  }
+  samples.resize(count);
+}
+
+Status check_extensions(const SampleFiles& sample) {
+  for (size_t i = 1; i < sample.files.size(); ++i)
+    for (size_t other = 0; other < i; ++other)
+      if (extension_of(sample.files[other]) == extension_of(sample.files[i]))
+        return Error{Code::kInvalidArgument,
+                     fmt::format("'{}' and '{}' would be one and the same member of a sample",
+                                 sample.files[other].key, sample.files[i].key)};
+  return Ok{};
+}
+
 // A manifest on its way to samples.
 class ManifestReader {
  public:
@@ -237,26 +263,24 @@ class ManifestReader {
 
 }  // namespace
 
-Result<FileGroups> group_files(const std::vector<ObjectInfo>& files,
+Result<FileGroups> group_files(std::vector<ObjectInfo> files,
                                const std::vector<std::string>& extensions) {
   FileGroups groups;
-  std::map<std::string, std::vector<ObjectInfo>, std::less<>> by_key;
-  for (const ObjectInfo& file : files) {
+  std::vector<SampleFiles>& samples = groups.samples;
+  for (ObjectInfo& file : files) {
     const auto name = split_member_name(file.key);
     if (!name || is_hidden(file.key)) {
-      groups.ignored.push_back(file.key);
+      groups.ignored.push_back(std::move(file.key));
       continue;
     }
     if (!extensions.empty() && !contains(extensions, to_lower(name->extension))) continue;
-    auto& sample = by_key[std::string(name->key)];
-    for (const ObjectInfo& other : sample)
-      if (extension_of(other) == to_lower(name->extension))
-        return Error{Code::kInvalidArgument,
-                     fmt::format("'{}' and '{}' would be one and the same member of a sample",
-                                 other.key, file.key)};
-    sample.push_back(file);
+    // In the order of their names the files of a sample follow each other.
+    if (samples.empty() || samples.back().key != name->key)
+      samples.push_back({std::string(name->key), {}});
+    samples.back().files.push_back(std::move(file));
   }
-  for (auto& [key, members] : by_key) groups.samples.push_back({key, std::move(members)});
+  gather(samples);
+  for (const SampleFiles& sample : samples) YARD_TRY(check_extensions(sample));
   return groups;
 }
 
@@ -267,16 +291,18 @@ Result<PackReport> pack(const PackTree& source, ObjectStore& target, const PackO
   const std::string url = source.store->url() + "/" + source.prefix;
   YARD_ASSIGN(auto files, storage::list_all(*source.store, source.prefix));
   for (ObjectInfo& file : files) file.key.erase(0, source.prefix.size());
-  YARD_ASSIGN(FileGroups groups, group_files(files, options.extensions));
+  YARD_ASSIGN(FileGroups groups, group_files(std::move(files), options.extensions));
   report.ignored = std::move(groups.ignored);
   YARD_TRY(apply_policies(options, url, groups.samples, report));
   std::vector<SampleSource> samples;
-  for (const SampleFiles& group : groups.samples) {
-    SampleSource& sample = samples.emplace_back(SampleSource{group.key, {}});
-    for (const ObjectInfo& file : group.files)
+  samples.reserve(groups.samples.size());
+  for (SampleFiles& group : groups.samples) {
+    SampleSource& sample = samples.emplace_back(SampleSource{std::move(group.key), {}});
+    sample.members.reserve(group.files.size());
+    for (ObjectInfo& file : group.files)
       sample.members.push_back({.extension = std::string(split_member_name(file.key)->extension),
                                 .object = std::make_shared<SourceObject>(SourceObject{
-                                    source.store, source.prefix + file.key, file.etag}),
+                                    source.store, source.prefix + file.key, std::move(file.etag)}),
                                 .size_bytes = file.size_bytes});
   }
   YARD_TRY(drop_unnameable(options, url, samples));

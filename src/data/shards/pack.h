@@ -30,7 +30,7 @@ struct FileGroups {
 
 // Pure. Of the files keeps those with one of `extensions` (lower case), all when that is empty.
 // kInvalidArgument, naming both: two files of a sample whose extensions differ only in case.
-Result<FileGroups> group_files(const std::vector<storage::ObjectInfo>& files,
+Result<FileGroups> group_files(std::vector<storage::ObjectInfo> files,
                                const std::vector<std::string>& extensions);
 
 enum class MissingPolicy { kFail, kSkip };

@@ -59,15 +59,14 @@ struct AssemblyOptions {
 };
 
 struct AssemblyEvents {
-  std::function<Status(uint64_t shard, const ShardSummary&)>
-      on_shard;  // it and its index are there
-  std::function<void(uint64_t samples_done)> on_samples;
+  // It and its index are there. On any thread, in order, one after the other.
+  std::function<Status(uint64_t shard, const ShardSummary&)> on_shard;
+  std::function<void(uint64_t samples_done)> on_samples;  // on the calling thread
 };
 
-// Blocking; events come on the calling thread. A shard becomes visible whole, its index right after
-// it; one that is broken off leaves nothing. kCorrupt, naming object and member: it changed since
-// it was listed, or has another checksum; kCancelled. The first bad member of the order decides the
-// error.
+// Blocking. A shard becomes visible whole, its index right after it; one that is broken off leaves
+// nothing. kCorrupt, naming object and member: it changed since it was listed, or has another
+// checksum; kCancelled. The first bad member of the order decides the error.
 Status assemble_shards(storage::ObjectStore& target, std::span<const SampleSource> samples,
                        std::span<const PlannedShard> shards, const AssemblyOptions& options,
                        const AssemblyEvents& events);

@@ -140,6 +140,8 @@ Result<ShardSet> write_shard_set(ObjectStore& target, std::span<const SampleSour
   const AssemblyEvents events{.on_shard = [&](uint64_t, const ShardSummary& shard) -> Status {
                                 set.shards.push_back(shard);
                                 marker.shards_done = set.shards.size();
+                                // The last one ends the run, and the marker with it.
+                                if (set.shards.size() == shards.size()) return Ok{};
                                 return write_marker(target, prefix, marker);
                               },
                               .on_samples = samples_done};

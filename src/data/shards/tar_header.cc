@@ -62,14 +62,18 @@ struct Sums {
   int64_t with_sign = 0;
 };
 Sums sums_of(std::span<const std::byte> block) {
-  Sums sums;
+  uint64_t plain = 0, high_count = 0;
   for (size_t i = 0; i < kTarBlockBytes; ++i) {
-    const bool is_own = i >= kChecksum.offset && i < kChecksum.offset + kChecksum.size;
-    const auto byte = is_own ? uint8_t{' '} : uint8_t(block[i]);
-    sums.plain += byte;
-    sums.with_sign += static_cast<int8_t>(byte);
+    plain += uint8_t(block[i]);
+    high_count += uint64_t{uint8_t(block[i])} >> 7;
   }
-  return sums;
+  int64_t blanks = 0;
+  for (const char c : bytes_of(block, kChecksum)) {
+    const auto byte = static_cast<uint8_t>(c);
+    plain += uint64_t{' '} - byte;
+    blanks += byte >> 7;
+  }
+  return {plain, int64_t(plain) - 256 * (int64_t(high_count) - blanks)};
 }
 
 void set_text(TarBlock& block, Field field, std::string_view text) {
@@ -78,7 +82,8 @@ void set_text(TarBlock& block, Field field, std::string_view text) {
 }
 
 void set_octal(TarBlock& block, Field field, uint64_t value) {
-  set_text(block, field, fmt::format("{:0{}o}", value, field.size - 1));
+  for (size_t i = field.size - 1; i-- > 0; value >>= 3)
+    block[field.offset + i] = std::byte('0' + (value & 7));
 }
 
 TarBlock ustar_block(std::string_view prefix, std::string_view name, uint64_t size_bytes,
@@ -94,7 +99,8 @@ TarBlock ustar_block(std::string_view prefix, std::string_view name, uint64_t si
   block[kType.offset] = std::byte(type);
   set_text(block, kMagic, "ustar");
   set_text(block, kVersion, "00");
-  set_text(block, kChecksum, fmt::format("{:06o}", sums_of(block).plain));
+  // Six digits, a NUL and a blank.
+  set_octal(block, {kChecksum.offset, kChecksum.size - 1}, sums_of(block).plain);
   block[kChecksum.offset + 7] = std::byte{' '};
   return block;
 }
