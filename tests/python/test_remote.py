@@ -84,6 +84,27 @@ def test_a_store_that_is_away_is_waited_for(s3):
         timer.join()
 
 
+@pytest.mark.parametrize("fault", [500, 503, ("cut", 0), ("cut", 700)])
+def test_a_fault_in_any_request_never_becomes_a_sample(s3, monkeypatch, fault):
+    from mounting import FaultProxy
+
+    expected = list(ShardLoader(s3.folder / "data/x", batch_size=6, image=TINY, output="numpy"))
+    numbers = []
+
+    def fate(number, method, _, __):
+        if method != "GET":
+            return None
+        numbers.append(number)
+        return fault if len(numbers) % 3 == 1 else None
+
+    with FaultProxy(s3.url, fate) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.url)
+        got = list(ShardLoader("s3://data/x/", batch_size=6, image=TINY, output="numpy"))
+    assert [b.captions for b in got] == [b.captions for b in expected]
+    assert all((a.images == b.images).all() for a, b in zip(got, expected))
+    assert len(numbers) >= 6
+
+
 STOPPED = """
     import sys, time, trainyard
     loader = trainyard.data.ShardLoader("s3://data/x/", batch_size=6, read_ahead_bytes=1, prefetch=1,

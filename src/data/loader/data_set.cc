@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "loader/data_set_internal.h"
 #include "shards/sample_name.h"
+#include "storage/request_deadline.h"
 #include "storage/transfer_pool.h"
 
 namespace yard::loader {
@@ -83,7 +85,12 @@ Status DataSet::open_shards(const LoaderOptions& options) {
     storage::TransferPool pool({.transfer_count_first = is_remote_ ? 16 : options.thread_count,
                                 .transfer_count_max = is_remote_ ? 64 : options.thread_count});
     for (size_t i = 0; i < shards_.size(); ++i)
-      pool.push(0, [this, i, &counts, &failed]() -> Result<uint64_t> {
+      pool.push(0, [this, i, &options, &counts, &failed]() -> Result<uint64_t> {
+        {
+          const std::lock_guard lock(mutex_);
+          if (failed && failed->first < i) return failed->second;  // it is the one that is told
+        }
+        const storage::RequestDeadline deadline(Clock::real().now() + options.store_patience);
         auto opened = open_shard(shards_[i], counts[i]);
         if (opened) return uint64_t{0};
         const std::lock_guard lock(mutex_);

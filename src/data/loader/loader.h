@@ -93,7 +93,7 @@ struct LoaderOptions {
   // picture or caption is then told at its batch.
   uint64_t index_bytes_max = uint64_t{1} << 30;
   // A store that does not answer is asked for so long in all, its own retries included; a request
-  // has a second in any case.
+  // has a second in any case. At the opening this bounds what the store retries by itself.
   std::chrono::seconds store_patience{300};
   // > 0: resized pictures are kept in memory, in 8 bits, up to this many bytes (small data sets).
   // Pixels then pass through 8 bits whether or not a picture is kept, so that they do not depend on

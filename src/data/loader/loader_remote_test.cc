@@ -169,6 +169,24 @@ TEST_F(LoaderTest, AStoreThatIsAwayIsWaitedForAndNothingIsLost) {
   }
 }
 
+// Shard by shard it would take hours to say so of a large data set.
+TEST_F(LoaderTest, AStoreThatIsAwayAtTheOpeningIsNotAskedForEveryShard) {
+  for (int i = 0; i < 5000; ++i)
+    options_.shards.push_back("s" + std::to_string(10'000 + i) + ".tar");
+  std::atomic<int> call_count = 0;
+  FaultyStore away(
+      store_,
+      [&](const Call&) -> Status {
+        ++call_count;
+        return Error{Code::kUnavailable, "away"};
+      },
+      true);
+  const auto loader = Loader::open(away, options_, {}, counters_);
+  ASSERT_FALSE(loader);
+  EXPECT_EQ(loader.error().code, Code::kUnavailable) << loader.error().message;
+  EXPECT_LT(call_count, 500);
+}
+
 TEST_F(LoaderTest, ALoaderEndsWhileItsStoreIsAway) {
   make_shards(30);
   FaultyStore away(

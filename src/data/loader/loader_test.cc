@@ -439,6 +439,20 @@ TEST_F(LoaderTest, WhatIsDoneIsCounted) {
   EXPECT_EQ(counted[std::string(metric::kLoaderConsumerWaitSeconds)], loader->wait_seconds());
 }
 
+TEST_F(LoaderTest, ShardsWithoutSamplesArePassedOver) {
+  make_shards(30);
+  const auto expected = batches(*open(), 10);
+  const std::vector<std::byte> nothing(size_t{1024});  // the mark of a tar's end
+  for (const char* name : {"s0.tar", "s1010-1.tar", "t.tar"}) {
+    ASSERT_TRUE(store_.put(name, nothing, {}));
+    options_.shards.push_back(name);
+  }
+  const auto got = batches(*open(), 10);
+  for (size_t i = 0; i < 10; ++i) expect_equal(got[i], expected[i]);
+  options_.shards = {"s0.tar"};
+  EXPECT_EQ(open_error().code, Code::kInvalidArgument);
+}
+
 TEST_F(LoaderTest, ImpossibleOptionsAreRefused) {
   make_shards(10);
   const LoaderOptions good = options_;
