@@ -13,6 +13,7 @@ namespace yard::gateway {
 namespace {
 
 constexpr size_t kPieceBytes = 256 << 10;
+constexpr uint64_t kGroupedBytesMin = 1 << 20;  // smaller bodies would wait longer than they hash
 
 S3Error of_auth(const AuthError& error) {
   return S3Error(S3ErrorKind{error.code, error.http_status, ""}, error.message);
@@ -23,14 +24,19 @@ S3Error of_auth(const AuthError& error) {
 // The digests of one body, each algorithm once.
 class BodyReader::Digests {
  public:
+  explicit Digests(Md5Group* md5_group) {
+    if (md5_group != nullptr) grouped_md5_.emplace(*md5_group);
+  }
   void add(ChecksumAlgorithm algorithm) {
-    if (!find(algorithm)) checksums_.emplace_back(algorithm);
+    if (!is_grouped(algorithm) && !find(algorithm)) checksums_.emplace_back(algorithm);
   }
   void update(std::span<const std::byte> bytes) {
     size_bytes_ += bytes.size();
     for (Checksum& checksum : checksums_) checksum.update(bytes);
+    if (grouped_md5_) grouped_md5_->update(bytes);
   }
   std::string digest(ChecksumAlgorithm algorithm) const {
+    if (is_grouped(algorithm)) return grouped_md5_->digest();
     const Checksum* checksum = find(algorithm);
     YARD_CHECK(checksum != nullptr);
     return checksum->digest();
@@ -38,12 +44,16 @@ class BodyReader::Digests {
   uint64_t size_bytes() const { return size_bytes_; }
 
  private:
+  bool is_grouped(ChecksumAlgorithm algorithm) const {
+    return algorithm == ChecksumAlgorithm::kMd5 && grouped_md5_;
+  }
   const Checksum* find(ChecksumAlgorithm algorithm) const {
     const auto found = std::ranges::find_if(
         checksums_, [&](const Checksum& checksum) { return checksum.algorithm() == algorithm; });
     return found == checksums_.end() ? nullptr : &*found;
   }
 
+  std::optional<Md5Group::Stream> grouped_md5_;
   std::vector<Checksum> checksums_;
   uint64_t size_bytes_ = 0;
 };
@@ -98,14 +108,21 @@ S3Status BodyReader::read_size() {
   return Ok{};
 }
 
-S3Result<size_t> BodyReader::read_some(std::span<std::byte> into) {
-  auto bytes = request_->read(into);
-  if (bytes) return *bytes;
-  return S3Error(s3::kConnectionBroken, bytes.error().message);
+// All of `into`, but for the body's end: what each piece costs is spread over many bytes.
+S3Result<size_t> BodyReader::read_piece(std::span<std::byte> into) {
+  size_t filled = 0;
+  while (filled < into.size()) {
+    auto bytes = request_->read(into.subspan(filled));
+    if (!bytes) return S3Error(s3::kConnectionBroken, bytes.error().message);
+    if (*bytes == 0) break;
+    filled += *bytes;
+  }
+  return filled;
 }
 
-S3Result<BodyDigests> BodyReader::read(ChecksumAlgorithm wanted, const Sink& sink) {
-  Digests digests;
+S3Result<BodyDigests> BodyReader::read(ChecksumAlgorithm wanted, Md5Group* md5_group,
+                                       const Sink& sink) {
+  Digests digests(size_bytes_ >= kGroupedBytesMin ? md5_group : nullptr);
   digests.add(ChecksumAlgorithm::kMd5);
   digests.add(wanted);
   for (const auto& [algorithm, digest] : claims_) digests.add(algorithm);
@@ -119,18 +136,19 @@ S3Result<BodyDigests> BodyReader::read(ChecksumAlgorithm wanted, const Sink& sin
 S3Result<std::string> BodyReader::read_all(size_t size_bytes_max) {
   if (size_bytes_ > size_bytes_max) return s3::kMaxMessageLengthExceeded;
   std::string body;
-  YARD_TRY(read(ChecksumAlgorithm::kMd5, [&](std::span<const std::byte> bytes) -> S3Status {
-    if (body.size() + bytes.size() > size_bytes_max) return s3::kMaxMessageLengthExceeded;
-    body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    return Ok{};
-  }));
+  YARD_TRY(
+      read(ChecksumAlgorithm::kMd5, nullptr, [&](std::span<const std::byte> bytes) -> S3Status {
+        if (body.size() + bytes.size() > size_bytes_max) return s3::kMaxMessageLengthExceeded;
+        body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        return Ok{};
+      }));
   return body;
 }
 
 S3Status BodyReader::read_plain(const Sink& sink, Digests& digests) {
   std::vector<std::byte> buffer(std::min<uint64_t>(size_bytes_ + 1, kPieceBytes));
   for (;;) {
-    YARD_ASSIGN(const size_t bytes, read_some(buffer));
+    YARD_ASSIGN(const size_t bytes, read_piece(buffer));
     if (bytes == 0) return Ok{};
     const auto piece = std::span<const std::byte>(buffer).first(bytes);
     digests.update(piece);
@@ -149,7 +167,7 @@ S3Status BodyReader::read_aws_chunked(const Sink& sink, Digests& digests) {
   };
   std::vector<std::byte> buffer(kPieceBytes);
   for (;;) {
-    YARD_ASSIGN(const size_t bytes, read_some(buffer));
+    YARD_ASSIGN(const size_t bytes, read_piece(buffer));
     if (bytes == 0) break;
     auto piece = std::span<const std::byte>(buffer).first(bytes);
     while (!piece.empty()) {

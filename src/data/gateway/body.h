@@ -13,6 +13,7 @@
 #include "gateway/s3_error.h"
 #include "net/checksums.h"
 #include "net/http_server.h"
+#include "net/md5_group.h"
 #include "net/sigv4.h"
 
 namespace yard::gateway {
@@ -41,7 +42,8 @@ class BodyReader {
 
   // Gives `sink` all bytes, then compares: nothing that it got may be kept unless this returns
   // digests. IncompleteBody, BadDigest, XAmzContentSHA256Mismatch, SignatureDoesNotMatch.
-  S3Result<BodyDigests> read(ChecksumAlgorithm wanted, const Sink& sink);
+  // `md5_group`: for the MD5 of large bodies; null: each by itself.
+  S3Result<BodyDigests> read(ChecksumAlgorithm wanted, Md5Group* md5_group, const Sink& sink);
   // The whole body, for documents; MaxMessageLengthExceeded beyond `size_bytes_max`.
   S3Result<std::string> read_all(size_t size_bytes_max);
 
@@ -52,7 +54,7 @@ class BodyReader {
   bool is_aws_chunked() const;
   S3Status read_claims(Checksums checksums);
   S3Status read_size();
-  S3Result<size_t> read_some(std::span<std::byte> into);
+  S3Result<size_t> read_piece(std::span<std::byte> into);
   S3Status read_plain(const Sink& sink, Digests& digests);
   S3Status read_aws_chunked(const Sink& sink, Digests& digests);
   S3Status compare(const Digests& digests) const;

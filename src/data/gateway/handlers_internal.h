@@ -31,6 +31,7 @@ struct Gateway::Services {
   Lister lister;
   Uploads uploads;
   Notifications notifications;
+  Md5Group md5_group{};
 
   // Of the key, or of the first user, with whose nothing fits then.
   Credentials credentials_of(std::string_view access_key) const;
@@ -129,10 +130,12 @@ std::string checksum_element(ChecksumAlgorithm algorithm);
 
 // Receives a body of such a size into a TempFile or PartFile, and what was found.
 template <typename File>
-S3Result<BodyDigests> receive(BodyReader& body, File& file, ChecksumAlgorithm algorithm) {
+S3Result<BodyDigests> receive(const Call& call, BodyReader& body, File& file,
+                              ChecksumAlgorithm algorithm) {
   constexpr uint64_t kWorthReserving = 1 << 20;
   if (body.size_bytes() >= kWorthReserving) YARD_TRY(file.reserve(body.size_bytes()));
-  return body.read(algorithm, [&](std::span<const std::byte> bytes) { return file.write(bytes); });
+  return body.read(algorithm, &call.services.md5_group,
+                   [&](std::span<const std::byte> bytes) { return file.write(bytes); });
 }
 
 // A query parameter that counts, at most `count_max`, which is its default. InvalidArgument.

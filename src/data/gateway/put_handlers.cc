@@ -59,7 +59,7 @@ S3Status put_object(Call& call) {
   YARD_TRY(check_early(call, bucket));
   YARD_ASSIGN(TempFile file, call.services.root->make_temp_file());
   const auto algorithm = body.claimed_algorithm().value_or(ChecksumAlgorithm::kCrc64Nvme);
-  YARD_ASSIGN(const BodyDigests digests, receive(body, file, algorithm));
+  YARD_ASSIGN(const BodyDigests digests, receive(call, body, file, algorithm));
   meta.etag = hex_encode(bytes_of(digests.md5));
   meta.checksum =
       ObjectChecksum{algorithm, ChecksumType::kFullObject, base64_encode(bytes_of(digests.wanted))};

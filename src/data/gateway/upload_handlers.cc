@@ -134,7 +134,7 @@ S3Status upload_part(Call& call) {
                        ", actual checksum Type: " + std::string(to_string(*claimed)));
   YARD_TRY(check_body_size(body));
   YARD_ASSIGN(PartFile file, call.services.uploads.open_part(upload, number, body.size_bytes()));
-  YARD_ASSIGN(const BodyDigests digests, receive(body, file, upload.algorithm));
+  YARD_ASSIGN(const BodyDigests digests, receive(call, body, file, upload.algorithm));
   YARD_TRY(call.services.uploads.put_part(upload, number, std::move(file), digests));
   Headers& headers = call.response.headers();
   headers.set("ETag", quoted(hex_encode(bytes_of(digests.md5))));

@@ -268,6 +268,22 @@ Status DirectoryStore::get_range(std::string_view key, std::string_view etag, ui
   return Ok{};
 }
 
+Result<RangeReader> DirectoryStore::reader(std::string_view key, std::string_view etag) {
+  YARD_TRY(check_own_key(key));
+  const std::string path = path_of(key);
+  YARD_ASSIGN(UniqueFd opened, open_beneath(root_fd_.get(), key, O_RDONLY | O_NONBLOCK, path));
+  YARD_ASSIGN(const struct stat before, stat_object(opened.get(), path));
+  const std::string wanted = etag_of(before);
+  if (!etag.empty() && etag != wanted) return change_error(path);
+  const auto file = std::make_shared<UniqueFd>(std::move(opened));
+  return RangeReader([file, path, wanted](uint64_t offset, std::span<std::byte> into) -> Status {
+    YARD_TRY(read_exactly(file->get(), path, offset, into));
+    YARD_ASSIGN(const struct stat after, stat_object(file->get(), path));
+    if (etag_of(after) != wanted) return change_error(path);
+    return Ok{};
+  });
+}
+
 Result<ObjectInfo> DirectoryStore::head(std::string_view key) {
   YARD_TRY(check_own_key(key));
   const std::string path = path_of(key);

@@ -41,6 +41,7 @@ class DirectoryStore final : public ObjectStore {
   static Result<std::unique_ptr<DirectoryStore>> open(const std::string& root);
   ~DirectoryStore() override;
 
+  Result<RangeReader> reader(std::string_view key, std::string_view etag) override;
   Status get_range(std::string_view key, std::string_view etag, uint64_t offset,
                    std::span<std::byte> out) override;
   Result<ObjectInfo> head(std::string_view key) override;

@@ -95,13 +95,22 @@ Result<ObjectInfo> put_text(ObjectStore& store, std::string_view key, std::strin
   return store.put(key, std::as_bytes(std::span(content)), options);
 }
 
-Status Upload::write_from(uint64_t size_bytes, const PieceReader& read) {
+Result<RangeReader> ObjectStore::reader(std::string_view key, std::string_view etag) {
+  return RangeReader([this, key = std::string(key), etag = std::string(etag)](
+                         uint64_t offset, std::span<std::byte> into) {
+    return get_range(key, etag, offset, into);
+  });
+}
+
+Status Upload::write_from(uint64_t size_bytes, const RangeReader& read,
+                          const std::function<void(uint64_t)>& on_written) {
   constexpr uint64_t kPieceBytes = 256 << 10;
   std::vector<std::byte> buffer(std::min(size_bytes, kPieceBytes));
-  for (; size_bytes > 0; size_bytes -= std::min<uint64_t>(size_bytes, buffer.size())) {
-    const auto piece = std::span(buffer).first(std::min<uint64_t>(size_bytes, buffer.size()));
-    YARD_TRY(read(piece));
+  for (uint64_t at = 0; at < size_bytes; at += buffer.size()) {
+    const auto piece = std::span(buffer).first(std::min<uint64_t>(size_bytes - at, buffer.size()));
+    YARD_TRY(read(at, piece));
     YARD_TRY(write(piece));
+    if (on_written) on_written(piece.size());
   }
   return Ok{};
 }

@@ -57,8 +57,8 @@ struct StoreSpeed {
   bool is_remote = false;                // many requests at once pay off
 };
 
-// Fills all of `into` with the bytes that follow those it gave before.
-using PieceReader = std::function<Status(std::span<std::byte> into)>;
+// Fills all of `into` with the bytes from `offset` on. Thread-safe.
+using RangeReader = std::function<Status(uint64_t offset, std::span<std::byte> into)>;
 
 // An object being written piece by piece; invisible until commit(). Not thread-safe. Destroying an
 // uncommitted upload discards it.
@@ -66,9 +66,13 @@ class Upload {
  public:
   virtual ~Upload() = default;
   virtual Status write(std::span<const std::byte> bytes) = 0;  // kExhausted: store full
-  // write() of the next `size_bytes`, which `read` puts straight into the memory of an upload that
-  // has its own, in pieces that the CPU's cache holds. Its errors are passed on.
-  virtual Status write_from(uint64_t size_bytes, const PieceReader& read);
+  // write() of the next `size_bytes`, which `read` gives from offset 0 on, in pieces that the CPU's
+  // cache holds. An upload over a network sends them straight from there: it reads some of them
+  // after write_from() has returned, until commit() has or it is destroyed, and each more than
+  // once, on threads that others wait for, so `read` is of local data. Its errors are passed on,
+  // here or by commit(). `on_written` (may be empty) is told how many bytes went on, by any thread.
+  virtual Status write_from(uint64_t size_bytes, const RangeReader& read,
+                            const std::function<void(uint64_t)>& on_written);
   // Makes the object visible, whole and durable, at once. Call at most once, last.
   virtual Result<ObjectInfo> commit() = 0;
 };
@@ -96,6 +100,10 @@ class ObjectStore {
   // at position 0 again, with the same bytes where `etag` pins them. Nothing counts before Ok.
   virtual Status get_range_to(std::string_view key, std::string_view etag, uint64_t offset,
                               uint64_t size_bytes, const RangeSink& sink);
+
+  // get_range() of one version of an object again and again: what one of them costs beside its
+  // bytes is spent once. Not longer than the store. Errors as get_range(), here or later.
+  virtual Result<RangeReader> reader(std::string_view key, std::string_view etag);
 
   // The whole object that head() or list() described, into `out` of its size; what the store holds
   // as its checksum is verified. Errors as get_range() with its etag.

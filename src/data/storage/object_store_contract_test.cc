@@ -1,6 +1,7 @@
 // What object_store.h promises, tested on every store that can be made here.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -210,23 +211,28 @@ TYPED_TEST(ObjectStoreTest, AnUploadThatReadsForItselfHasTheBytesInOrderAndPasse
   for (size_t i = 0; i < content.size(); ++i) content[i] = char((i * 2654435761U) >> 13);
   auto upload = this->store().upload("k");
   ASSERT_TRUE(upload);
-  auto left = std::as_bytes(std::span(content));
-  const PieceReader read = [&left](std::span<std::byte> into) -> Status {
-    std::ranges::copy(left.first(into.size()), into.begin());
-    left = left.subspan(into.size());
-    return Ok{};
+  const auto all = std::as_bytes(std::span(content));
+  const auto read_from = [&](uint64_t start) -> RangeReader {
+    return [all, start](uint64_t offset, std::span<std::byte> into) -> Status {
+      std::ranges::copy(all.subspan(start + offset, into.size()), into.begin());
+      return Ok{};
+    };
   };
-  ASSERT_TRUE((*upload)->write_from(300'001, read));
-  ASSERT_TRUE((*upload)->write(left.first(99)));
-  left = left.subspan(99);
-  ASSERT_TRUE((*upload)->write_from(left.size(), read));
+  std::atomic<uint64_t> written = 0;
+  const auto on_written = [&written](uint64_t bytes) { written += bytes; };
+  ASSERT_TRUE((*upload)->write_from(300'001, read_from(0), on_written));
+  ASSERT_TRUE((*upload)->write(all.subspan(300'001, 99)));
+  ASSERT_TRUE((*upload)->write_from(all.size() - 300'100, read_from(300'100), on_written));
   ASSERT_TRUE((*upload)->commit());
+  EXPECT_EQ(written, all.size() - 99);
   EXPECT_TRUE(this->get("k") == content);
 
   auto broken = this->store().upload("broken");
   ASSERT_TRUE(broken);
-  const auto fail = [](std::span<std::byte>) -> Status { return Error{Code::kCorrupt, "changed"}; };
-  EXPECT_EQ((*broken)->write_from(10, fail).error().code, Code::kCorrupt);
+  const RangeReader fail = [](uint64_t, std::span<std::byte>) -> Status {
+    return Error{Code::kCorrupt, "changed"};
+  };
+  EXPECT_EQ((*broken)->write_from(10, fail, nullptr).error().code, Code::kCorrupt);
 }
 
 TYPED_TEST(ObjectStoreTest, ADiscardedUploadLeavesNothing) {

@@ -140,12 +140,17 @@ void S3Client::note(const HttpResponse& response) {
 
 // ---- one attempt
 
+bool S3Client::signs_bodies() const {
+  return options_.body_signing == S3BodySigning::kAlways ||
+         (options_.body_signing == S3BodySigning::kAuto && endpoint_.scheme == "http" &&
+          !is_loopback(endpoint_.authority));
+}
+
 std::string S3Client::payload_of(const S3Request& request) const {
+  YARD_CHECK(!request.body_reader || !signs_bodies());
+  if (request.body_reader) return std::string(kUnsignedPayload);
   if (!request.body || request.body->empty()) return std::string(kEmptyPayloadSha256);
-  const bool is_signed = options_.body_signing == S3BodySigning::kAlways ||
-                         (options_.body_signing == S3BodySigning::kAuto &&
-                          endpoint_.scheme == "http" && !is_loopback(endpoint_.authority));
-  return is_signed ? hex_encode(sha256(*request.body)) : std::string(kUnsignedPayload);
+  return signs_bodies() ? hex_encode(sha256(*request.body)) : std::string(kUnsignedPayload);
 }
 
 // How long a silent server is waited for: the time-out, or what is left to this thread.
@@ -182,6 +187,16 @@ HttpRequest S3Client::make(const S3Request& request, const Credentials* credenti
     http.total_timeout = kCleanupTimeout;
   else
     http.stop = options_.stop;
+  if (request.body_reader) {
+    http.body_reader = [&read = request.body_reader, refusal](
+                           uint64_t offset, std::span<std::byte> into) -> Result<size_t> {
+      auto filled = read(offset, into);
+      if (filled) return into.size();
+      *refusal = filled.error();
+      return std::move(filled).error();
+    };
+    http.body_reader_bytes = request.body_reader_bytes;
+  }
   if (request.check_head)
     http.on_head = [check = request.check_head, refusal](const ResponseHead& head) -> Status {
       if (!is_success(head.status)) return Ok{};

@@ -53,6 +53,10 @@ struct S3Request {
   std::vector<QueryPair> query;
   Headers headers;
   std::optional<std::span<const std::byte>> body;
+  // Instead of a body, where S3Client::signs_bodies() does not hold; see HttpRequest::body_reader.
+  // Its error is final.
+  RangeReader body_reader = nullptr;
+  uint64_t body_reader_bytes = 0;
   std::optional<std::span<std::byte>> into;  // see HttpRequest::into
   // Instead: gets the body of a 2xx response, which must be of that size, from position 0 at each
   // attempt. Its error is final.
@@ -82,6 +86,8 @@ class S3Client {
 
   Status check_credentials();
 
+  // Whether a request's signature covers its body, which is read as a whole for that.
+  bool signs_bodies() const;
   const S3Options& options() const { return options_; }
   const std::string& endpoint_url() const { return endpoint_url_; }
   StoreSpeed speed() const;

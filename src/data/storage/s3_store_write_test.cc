@@ -1,6 +1,7 @@
 // How S3Store writes, signs and names things when the server or the network misbehaves.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <set>
 
 #include "storage/s3_store.h"
@@ -105,6 +106,101 @@ TEST(S3StoreTest, APartThatFailsOnceIsSentAgain) {
     ASSERT_TRUE((*upload)->commit());
     EXPECT_EQ(s3.content("k"), content);
   }
+}
+
+RangeReader reader_of(const std::string& content, size_t start = 0) {
+  return [&content, start](uint64_t offset, std::span<std::byte> into) -> Status {
+    std::ranges::copy(bytes(content).subspan(start + offset, into.size()), into.begin());
+    return Ok{};
+  };
+}
+
+TEST(S3StoreTest, AnUploadThatReadsForItselfArrivesWholeWhereverItsPartsBegin) {
+  for (const S3BodySigning signing : {S3BodySigning::kNever, S3BodySigning::kAlways})
+    for (const size_t size : {1UL, 999UL, 1000UL, 1001UL, 2000UL, 41'234UL})
+      for (const size_t written_before : {0UL, 1UL, 999UL, 1000UL}) {
+        if (written_before > size) continue;
+        FakeS3 s3;
+        S3Options options = small_parts(s3);
+        options.body_signing = signing;
+        S3Store store = s3.store(options);
+        const std::string content = bytes_text(size);
+        auto upload = store.upload("k");
+        ASSERT_TRUE((*upload)->write(bytes(content).first(written_before)));
+        ASSERT_TRUE((*upload)->write_from(size - written_before, reader_of(content, written_before),
+                                          nullptr));
+        const auto info = (*upload)->commit();
+        ASSERT_TRUE(info) << info.error().message;
+        EXPECT_EQ(info->size_bytes, size);
+        EXPECT_TRUE(s3.content("k") == content) << size << " " << written_before;
+        // What fits into a part costs one request.
+        EXPECT_EQ(s3.call_count() == 1, size <= 1000);
+      }
+}
+
+TEST(S3StoreTest, APartSentFromWhereItIsReadIsReadAgainWhenItIsSentAgain) {
+  FakeClock clock;
+  for (const S3Fault& fault : {answer(503, "SlowDown"), S3Fault{.lose_answer = true}}) {
+    FakeS3 s3(fault_at(3, fault, is_part), clock);
+    S3Store store = s3.store(small_parts(s3), clock);
+    auto upload = store.upload("k");
+    const std::string content = bytes_text(10'500);
+    ASSERT_TRUE((*upload)->write_from(content.size(), reader_of(content), nullptr));
+    ASSERT_TRUE((*upload)->commit());
+    EXPECT_TRUE(s3.content("k") == content);
+  }
+}
+
+// A byte of the fourth part is another one each time that it is read.
+TEST(S3StoreTest, APartThatChangesBetweenSumAndSendingIsNeverStored) {
+  FakeClock clock;
+  FakeS3 s3(nullptr, clock);
+  std::atomic<int> times_read = 0;
+  {
+    S3Store store = s3.store(small_parts(s3), clock);
+    const std::string content = bytes_text(10'000);
+    const RangeReader read = [&](uint64_t offset, std::span<std::byte> into) -> Status {
+      YARD_TRY(reader_of(content)(offset, into));
+      if (offset <= 3500 && offset + into.size() > 3500)
+        into[3500 - offset] = std::byte(++times_read);
+      return Ok{};
+    };
+    auto upload = store.upload("k");
+    Status sent = (*upload)->write_from(content.size(), read, nullptr);
+    if (sent) {
+      if (auto info = (*upload)->commit(); !info) sent = std::move(info).error();
+    }
+    ASSERT_FALSE(sent);
+    EXPECT_EQ(sent.error().code, Code::kCorrupt) << sent.error().message;
+  }
+  EXPECT_GE(times_read, 2);
+  EXPECT_EQ(s3.content("k"), "");
+  EXPECT_EQ(s3.open_upload_count(), 0U);
+}
+
+// Its part is summed, and then cannot be read: that is no fault of the network.
+TEST(S3StoreTest, AReaderThatFailsWhileItsPartIsSentEndsTheUploadAtOnce) {
+  FakeClock clock;
+  FakeS3 s3(nullptr, clock);
+  std::atomic<int> times_read = 0;
+  {
+    S3Store store = s3.store(small_parts(s3), clock);
+    const std::string content = bytes_text(1500);
+    const RangeReader read = [&](uint64_t offset, std::span<std::byte> into) -> Status {
+      if (offset == 0 && ++times_read > 1)
+        return Error{Code::kCorrupt, "the file changed while it was read"};
+      return reader_of(content)(offset, into);
+    };
+    auto upload = store.upload("k");
+    ASSERT_TRUE((*upload)->write_from(content.size(), read, nullptr));
+    const auto info = (*upload)->commit();
+    ASSERT_FALSE(info);
+    EXPECT_NE(info.error().message.find("the file changed"), std::string::npos)
+        << info.error().message;
+  }
+  EXPECT_EQ(times_read, 2);
+  EXPECT_EQ(s3.content("k"), "");
+  EXPECT_EQ(s3.open_upload_count(), 0U);
 }
 
 TEST(S3StoreTest, AnUploadWithAPartThatIsRefusedFailsAndLeavesNothing) {

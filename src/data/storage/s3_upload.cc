@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kPartsPerDoubling = 1000;
 constexpr uint64_t kPieceBytes = 256 << 10;
+constexpr uint64_t kSummedBytes = 128 << 10;  // small enough to be on the heap already
 
 // "ChecksumCRC32C", as the elements of S3's XML are named.
 std::string checksum_element(ChecksumAlgorithm algorithm) {
@@ -62,19 +63,32 @@ Status S3Multipart::create() {
   return Ok{};
 }
 
-Result<s3_xml::UploadedPart> S3Multipart::put_part(int number, std::span<const std::byte> bytes,
-                                                   std::string checksum_base64) {
-  const ChecksumAlgorithm algorithm = client_.options().upload_checksum;
+Result<s3_xml::UploadedPart> S3Multipart::send_part(int number, S3Request put,
+                                                    std::string checksum_base64) {
   s3_xml::UploadedPart part{.number = number, .checksum_base64 = std::move(checksum_base64)};
-  S3Request put = request("PUT");
   put.query = {{"partNumber", std::to_string(number)}, {"uploadId", upload_id_}};
-  put.headers.add(checksum_header(algorithm), part.checksum_base64);
-  put.body = bytes;
+  put.headers.add(checksum_header(client_.options().upload_checksum), part.checksum_base64);
   YARD_ASSIGN(const HttpResponse response, client_.expect(put));
   part.etag = s3_xml::without_quotes(response.headers.value_or("ETag", ""));
   if (!part.etag.empty()) return part;
   return Error{Code::kCorrupt,
                fmt::format("{}: the server gave part {} no ETag", s3_name(bucket_, key_), number)};
+}
+
+Result<s3_xml::UploadedPart> S3Multipart::put_part(int number, std::span<const std::byte> bytes,
+                                                   std::string checksum_base64) {
+  S3Request put = request("PUT");
+  put.body = bytes;
+  return send_part(number, std::move(put), std::move(checksum_base64));
+}
+
+Result<s3_xml::UploadedPart> S3Multipart::put_part_from(int number, const RangeReader& read,
+                                                        uint64_t size_bytes,
+                                                        std::string checksum_base64) {
+  S3Request put = request("PUT");
+  put.body_reader = read;
+  put.body_reader_bytes = size_bytes;
+  return send_part(number, std::move(put), std::move(checksum_base64));
 }
 
 Result<s3_xml::UploadedPart> S3Multipart::copy_part(int number, std::string_view source,
@@ -185,8 +199,7 @@ void S3Upload::drop(Buffer& buffer) {
 
 // Every upload may have one buffer, so that none waits for the others; more come out of the budget.
 Status S3Upload::take_buffer() {
-  const uint64_t capacity =
-      s3_part_bytes(client_.options().part_bytes, options_.size_bytes_hint, part_count_);
+  const uint64_t capacity = next_part_bytes();
   std::unique_lock lock(mutex_);
   bool is_of_budget = false;
   changed_.wait(lock, [&] {
@@ -205,42 +218,72 @@ Status S3Upload::take_buffer() {
 }
 
 Status S3Upload::write(std::span<const std::byte> bytes) {
-  return write_from(bytes.size(), [&bytes](std::span<std::byte> into) -> Status {
-    std::memcpy(into.data(), bytes.data(), into.size());
-    bytes = bytes.subspan(into.size());
-    return Ok{};
-  });
-}
-
-Status S3Upload::write_from(uint64_t size_bytes, const PieceReader& read) {
-  while (size_bytes > 0) {
-    // Sent when more follows, so that what fits into one part is put in one request.
-    if (filling_.memory && filling_.size_bytes == filling_.memory.span().size())
-      YARD_TRY(send_part());
-    if (!filling_.memory) YARD_TRY(take_buffer());
-    const auto space = filling_.memory.span().subspan(filling_.size_bytes);
-    const auto piece = space.first(std::min({size_bytes, uint64_t{space.size()}, kPieceBytes}));
-    YARD_TRY(read(piece));
-    filling_.checksum->update(piece);  // while the CPU's cache holds it
-    filling_.size_bytes += piece.size();
-    size_bytes_ += piece.size();
-    size_bytes -= piece.size();
+  while (!bytes.empty()) {
+    YARD_ASSIGN(const auto piece, next_piece(bytes.size()));
+    std::memcpy(piece.data(), bytes.data(), piece.size());
+    filled(piece);
+    bytes = bytes.subspan(piece.size());
   }
   return Ok{};
 }
 
-Status S3Upload::send_part() {
+// Whether more than one part follows, or parts were sent: what fits into one is put in one request.
+bool S3Upload::is_sent_straight(uint64_t left_bytes) const {
+  if (filling_.memory || client_.signs_bodies()) return false;
+  return part_count_ == 0 ? left_bytes > next_part_bytes() : left_bytes >= next_part_bytes();
+}
+
+Status S3Upload::write_from(uint64_t size_bytes, const RangeReader& read,
+                            const std::function<void(uint64_t)>& on_written) {
+  const auto shared_read = std::make_shared<const RangeReader>(read);
+  for (uint64_t at = 0; at < size_bytes;) {
+    if (is_sent_straight(size_bytes - at)) {
+      const uint64_t part_bytes = next_part_bytes();
+      YARD_TRY(send_read_part(at, part_bytes, shared_read, on_written));
+      at += part_bytes;
+      continue;
+    }
+    YARD_ASSIGN(const auto piece, next_piece(size_bytes - at));
+    YARD_TRY(read(at, piece));
+    filled(piece);
+    if (on_written) on_written(piece.size());
+    at += piece.size();
+  }
+  return Ok{};
+}
+
+// Space for some of the next bytes. A full part is sent when more follows, so that what fits into
+// one part is put in one request.
+Result<std::span<std::byte>> S3Upload::next_piece(uint64_t bytes_max) {
+  if (filling_.memory && filling_.size_bytes == filling_.memory.span().size())
+    YARD_TRY(send_part());
+  if (!filling_.memory) YARD_TRY(take_buffer());
+  const auto space = filling_.memory.span().subspan(filling_.size_bytes);
+  return space.first(std::min({bytes_max, uint64_t{space.size()}, kPieceBytes}));
+}
+
+void S3Upload::filled(std::span<const std::byte> piece) {
+  filling_.checksum->update(piece);  // while the CPU's cache holds it
+  filling_.size_bytes += piece.size();
+  size_bytes_ += piece.size();
+}
+
+// The number of the next part, which is under way from now on.
+Result<int> S3Upload::add_part(uint64_t size_bytes) {
   if (!multipart_.is_open()) YARD_TRY(multipart_.create());
   const int number = ++part_count_;
   if (number > kS3PartCountMax)
     return Error{Code::kExhausted,
                  fmt::format("{}: more than {} parts", s3_name(bucket_, key_), kS3PartCountMax)};
-  {
-    const std::lock_guard lock(mutex_);
-    ++under_way_count_;
-    parts_.emplace_back();
-    part_sizes_.push_back(filling_.size_bytes);
-  }
+  const std::lock_guard lock(mutex_);
+  ++under_way_count_;
+  parts_.emplace_back();
+  part_sizes_.push_back(size_bytes);
+  return number;
+}
+
+Status S3Upload::send_part() {
+  YARD_ASSIGN(const int number, add_part(filling_.size_bytes));
   // std::function wants to be copied.
   auto buffer = std::make_shared<Buffer>(std::move(filling_));
   filling_ = {};
@@ -248,28 +291,67 @@ Status S3Upload::send_part() {
   return Ok{};
 }
 
-void S3Upload::run_part(int number, Buffer buffer) {
-  bool is_wanted = false;
+Status S3Upload::send_read_part(uint64_t offset, uint64_t size_bytes,
+                                const std::shared_ptr<const RangeReader>& read,
+                                const std::function<void(uint64_t)>& on_written) {
   {
-    const std::lock_guard lock(mutex_);
-    is_wanted = !error_;
+    std::unique_lock lock(mutex_);
+    changed_.wait(
+        lock, [&] { return error_ || under_way_count_ < client_.options().part_count_at_once; });
+    if (error_) return *error_;
   }
-  std::optional<Error> error;
-  s3_xml::UploadedPart part;
-  if (is_wanted) {
-    auto sent = multipart_.put_part(number, buffer.memory.span().first(buffer.size_bytes),
-                                    buffer.checksum->base64());
-    if (sent)
-      part = *std::move(sent);
-    else
-      error = std::move(sent).error();
-  }
-  drop(buffer);
+  YARD_ASSIGN(const int number, add_part(size_bytes));
+  size_bytes_ += size_bytes;
+  const auto read_here = [read, offset](uint64_t position, std::span<std::byte> into) {
+    return (*read)(offset + position, into);
+  };
+  client_.part_queue().push(
+      [this, part = ReadPart{number, size_bytes, read_here, on_written}] { run_read_part(part); });
+  return Ok{};
+}
+
+bool S3Upload::is_wanted() {
   const std::lock_guard lock(mutex_);
-  parts_[size_t(number - 1)] = std::move(part);
-  if (error && !error_) error_ = std::move(error);
+  return !error_;
+}
+
+void S3Upload::end_part(int number, Result<s3_xml::UploadedPart> sent) {
+  const std::lock_guard lock(mutex_);
+  if (sent)
+    parts_[size_t(number - 1)] = *std::move(sent);
+  else if (!error_)
+    error_ = std::move(sent).error();
   --under_way_count_;
   changed_.notify_all();
+}
+
+void S3Upload::run_part(int number, Buffer buffer) {
+  Result<s3_xml::UploadedPart> sent = s3_xml::UploadedPart{};
+  if (is_wanted())
+    sent = multipart_.put_part(number, buffer.memory.span().first(buffer.size_bytes),
+                               buffer.checksum->base64());
+  drop(buffer);
+  end_part(number, std::move(sent));
+}
+
+// Summed first, for the checksum goes ahead of the bytes: in a buffer that stays in the CPU's
+// cache, reading twice costs less than keeping the part.
+void S3Upload::run_read_part(const ReadPart& part) {
+  const auto send = [&]() -> Result<s3_xml::UploadedPart> {
+    if (!is_wanted()) return s3_xml::UploadedPart{};
+    Checksum checksum(client_.options().upload_checksum);
+    const auto buffer =
+        std::make_unique_for_overwrite<std::byte[]>(std::min(part.size_bytes, kSummedBytes));
+    for (uint64_t at = 0; at < part.size_bytes; at += kSummedBytes) {
+      const std::span<std::byte> piece(buffer.get(), std::min(part.size_bytes - at, kSummedBytes));
+      YARD_TRY(part.read(at, piece));
+      checksum.update(piece);
+    }
+    return multipart_.put_part_from(part.number, part.read, part.size_bytes, checksum.base64());
+  };
+  auto sent = send();
+  if (sent && part.on_written) part.on_written(part.size_bytes);
+  end_part(part.number, std::move(sent));
 }
 
 Status S3Upload::wait_until_sent() {

@@ -33,6 +33,9 @@ class S3Multipart {
   // checksum_base64: of `bytes`, by S3Options::upload_checksum.
   Result<s3_xml::UploadedPart> put_part(int number, std::span<const std::byte> bytes,
                                         std::string checksum_base64);
+  // The same of what `read` gives. Contract: bodies are not signed.
+  Result<s3_xml::UploadedPart> put_part_from(int number, const RangeReader& read,
+                                             uint64_t size_bytes, std::string checksum_base64);
   // Bytes of another object: "/bucket/key" encoded, with its etag.
   Result<s3_xml::UploadedPart> copy_part(int number, std::string_view source, std::string_view etag,
                                          uint64_t offset, uint64_t size_bytes);
@@ -44,6 +47,7 @@ class S3Multipart {
 
  private:
   S3Request request(std::string method) const;
+  Result<s3_xml::UploadedPart> send_part(int number, S3Request body, std::string checksum_base64);
   Result<ObjectInfo> after_lost_answer(size_t part_count, std::string_view checksum_base64,
                                        uint64_t size_bytes, const Error& error) const;
 
@@ -61,7 +65,8 @@ class S3Upload final : public Upload {
   ~S3Upload() override;
 
   Status write(std::span<const std::byte> bytes) override;
-  Status write_from(uint64_t size_bytes, const PieceReader& read) override;
+  Status write_from(uint64_t size_bytes, const RangeReader& read,
+                    const std::function<void(uint64_t)>& on_written) override;
   Result<ObjectInfo> commit() override;
 
  private:
@@ -71,10 +76,30 @@ class S3Upload final : public Upload {
     bool is_of_budget = false;         // taken from the memory shared by all uploads
     std::optional<Checksum> checksum;  // of what is filled
   };
+  // A part that is sent from where it is read, and keeps no memory.
+  struct ReadPart {
+    int number = 0;
+    uint64_t size_bytes = 0;
+    RangeReader read;  // from 0 on
+    std::function<void(uint64_t)> on_written;
+  };
+  uint64_t next_part_bytes() const {
+    return s3_part_bytes(client_.options().part_bytes, options_.size_bytes_hint, part_count_);
+  }
+  bool is_sent_straight(uint64_t left_bytes) const;
   Status take_buffer();
   void drop(Buffer& buffer);
+  Result<std::span<std::byte>> next_piece(uint64_t bytes_max);
+  void filled(std::span<const std::byte> piece);
+  Result<int> add_part(uint64_t size_bytes);
   Status send_part();
+  Status send_read_part(uint64_t offset, uint64_t size_bytes,
+                        const std::shared_ptr<const RangeReader>& read,
+                        const std::function<void(uint64_t)>& on_written);
   void run_part(int number, Buffer buffer);
+  void run_read_part(const ReadPart& part);
+  bool is_wanted();
+  void end_part(int number, Result<s3_xml::UploadedPart> sent);
   Status wait_until_sent();
   Result<ObjectInfo> put_whole();
 

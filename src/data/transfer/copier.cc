@@ -17,7 +17,7 @@ using storage::ObjectInfo;
 using storage::ObjectStore;
 
 constexpr uint64_t kLargeBytes = 8 << 20;    // from here on, in parts
-constexpr uint64_t kSendBytes = 8 << 20;     // between two looks at the stop
+constexpr uint64_t kSendBytes = 8 << 20;     // in memory at once of a large object on its way
 constexpr uint64_t kPieceBytes = 512 << 10;  // in memory at once of a part on its way into a file
 
 // Errors that a later run may go on behind.
@@ -340,19 +340,14 @@ Status Copier::send_remote(const Copy& copy, storage::Upload& upload) {
 }
 
 Status Copier::send_local(const Copy& copy, storage::Upload& upload) {
-  uint64_t at = 0;
-  const storage::PieceReader read = [&](std::span<std::byte> into) -> Status {
-    YARD_TRY(copy.source->get_range(copy.info.key, copy.info.etag, at, into));
-    at += into.size();
-    return Ok{};
-  };
-  while (at < copy.info.size_bytes) {
+  YARD_ASSIGN(const storage::RangeReader file, copy.source->reader(copy.info.key, copy.info.etag));
+  // Both may be called until the upload is over, which is before the copy is.
+  const auto read = [this, &copy, file](uint64_t offset, std::span<std::byte> into) -> Status {
     YARD_TRY(check_not_stopped(copy));
-    const uint64_t size_bytes = std::min(kSendBytes, copy.info.size_bytes - at);
-    YARD_TRY(upload.write_from(size_bytes, read));
-    progress_.bytes_done += size_bytes;
-  }
-  return Ok{};
+    return file(offset, into);
+  };
+  const auto on_written = [this](uint64_t bytes) { progress_.bytes_done += bytes; };
+  return upload.write_from(copy.info.size_bytes, read, on_written);
 }
 
 Status Copier::check_not_stopped(const Copy& copy) const {
