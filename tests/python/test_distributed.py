@@ -65,6 +65,12 @@ def test_training_gives_what_gloo_and_a_single_rank_give(training, check):
     assert not missing, "\n".join(training)
 
 
+def test_zero_of_deepspeed_gives_what_a_single_rank_gives():
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed: docs/distributed.md says how")
+    done = set(run_torchrun("zero_of_deepspeed.py", 2).splitlines())
+    assert {f"{check} {rank}" for check in checks_of("zero_of_deepspeed.py") for rank in range(2)} <= done
+
+
 @pytest.fixture(scope="module", name="failures")
 def fixture_failures():
     return output_of(run_alone, "failures.py")
