@@ -42,8 +42,12 @@ Result<prep::PrepSpec> read_spec(const PipelineOptions& options) {
   if (!options.state_dir.empty()) spec.state = options.state_dir;
   for (const std::string& text : options.steps) {
     prep::StepSpec step;
-    YARD_ASSIGN(step.command, prep::split_command(text));
-    step.name = std::filesystem::path(step.command.front()).filename();
+    if (prep::is_step_url(text)) {
+      step.url = step.name = text;
+    } else {
+      YARD_ASSIGN(step.command, prep::split_command(text));
+      step.name = std::filesystem::path(step.command.front()).filename();
+    }
     spec.steps.push_back(std::move(step));
   }
   if (!spec.name.empty()) return spec;
@@ -282,7 +286,8 @@ void add_prep_pipeline_commands(CLI::App& prep, Context& context) {
       ->check(CLI::Range(0, 1024));
   command->add_option("--state", run->state_dir, "folder of queue and ledger, not the spec's");
   command->add_flag("--progress-lines", run->progress_lines, "a line a second: for a job's log");
-  command->add_option("--step", run->steps, "a program that sees each picture (JSON lines)");
+  command->add_option("--step", run->steps,
+                      "what sees each picture: a program (JSON lines), or a service, http://...");
   auto scan = options();
   command = add_command(prep, context, "scan", "put the source's pictures into the queue",
                         "  yard prep scan emoji.yaml s3://raw/emoji/new", run_scan, scan);

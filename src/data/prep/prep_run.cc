@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "prep/packer_internal.h"
 #include "prep/step_process.h"
+#include "prep/step_service.h"
 
 namespace yard::prep {
 namespace {
@@ -183,13 +184,17 @@ class Pipeline {
 
   Status run_step(size_t index) {
     const StepSpec& step = spec_.steps[index];
-    StepProcess process(step, places_.env);
+    std::unique_ptr<StepAsker> asker;
+    if (step.url.empty())
+      asker = std::make_unique<StepProcess>(step, places_.env);
+    else
+      asker = std::make_unique<StepService>(step);
     const std::string dir = fmt::format("{}/steps/{}", places_.state_dir, index);
     YARD_TRY(make_directories(dir));
     while (true) {
       std::vector<Work> batch = gather(*stages_[index], size_t(step.batch));
       if (batch.empty()) return Ok{};
-      YARD_TRY(ask_step(process, step, dir, batch));
+      YARD_TRY(ask_step(*asker, step, dir, batch));
       for (Work& work : batch) {
         if (work.is_open() && index + 1 == spec_.steps.size()) judge(spec_, work);
         if (!stages_[index + 1]->push(std::move(work))) return Ok{};
@@ -197,7 +202,7 @@ class Pipeline {
     }
   }
 
-  Status ask_step(StepProcess& process, const StepSpec& step, const std::string& dir,
+  Status ask_step(StepAsker& asker, const StepSpec& step, const std::string& dir,
                   std::vector<Work>& batch) {
     std::vector<StepRequest> requests;
     std::vector<Work*> asked;
@@ -211,7 +216,7 @@ class Pipeline {
       asked.push_back(&work);
     }
     if (requests.empty()) return Ok{};
-    YARD_ASSIGN(const std::vector<StepAnswer> answers, process.ask(requests, has_failed_.token()));
+    YARD_ASSIGN(const std::vector<StepAnswer> answers, asker.ask(requests, has_failed_.token()));
     for (size_t i = 0; i < asked.size(); ++i) {
       std::error_code ignored;
       std::filesystem::remove(requests[i].path, ignored);

@@ -152,7 +152,7 @@ Status read_encode(const Map& map, EncodeRules& rules) {
 }
 
 Result<StepSpec> read_step(const YAML::Node& node, const std::string& path) {
-  YARD_ASSIGN(const Map map, Map::of(node, path, {"name", "command", "batch", "timeout"}));
+  YARD_ASSIGN(const Map map, Map::of(node, path, {"name", "command", "url", "batch", "timeout"}));
   StepSpec step;
   YARD_TRY(map.get("name", step.name));
   if (map.child("command").IsDefined() && map.child("command").IsScalar()) {
@@ -160,8 +160,12 @@ Result<StepSpec> read_step(const YAML::Node& node, const std::string& path) {
   } else {
     YARD_TRY(map.get("command", step.command));
   }
-  if (step.command.empty()) return map.refused("command", "it is missing");
-  if (step.name.empty()) step.name = step.command.front();
+  YARD_TRY(map.get("url", step.url));
+  if (step.command.empty() == step.url.empty())
+    return map.refused("command", "a step has either a command or a url");
+  if (!step.url.empty() && !is_step_url(step.url))
+    return map.refused("url", fmt::format("'{}' is neither http:// nor https://", step.url));
+  if (step.name.empty()) step.name = step.url.empty() ? step.command.front() : step.url;
   YARD_TRY(map.get("batch", step.batch, 1, 1024));
   YARD_TRY(map.get_duration("timeout", step.timeout));
   if (step.timeout.count() <= 0) return map.refused("timeout", "it must be more than 0");
@@ -254,6 +258,10 @@ Result<PrepSpec> parse_prep_spec(const std::string& yaml, std::string_view what)
     return Error{Code::kInvalidArgument,
                  fmt::format("{}:{}: {}", what, error.mark.line + 1, error.msg)};
   }
+}
+
+bool is_step_url(std::string_view text) {
+  return text.starts_with("http://") || text.starts_with("https://");
 }
 
 Result<std::vector<std::string>> split_command(std::string_view text) {

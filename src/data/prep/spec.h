@@ -40,7 +40,8 @@ struct EncodeRules {
 
 struct StepSpec {
   std::string name;
-  std::vector<std::string> command;
+  std::vector<std::string> command;  // of a program, or
+  std::string url;                   // of a service: http://..., https://...
   int64_t batch = 8;
   std::chrono::milliseconds timeout{60'000};  // for a batch
 };
@@ -72,6 +73,9 @@ struct PrepSpec {
 // kInvalidArgument, naming `what` and the key: not YAML, an unknown key (the nearest known one
 // named), a wrong type, an impossible value.
 Result<PrepSpec> parse_prep_spec(const std::string& yaml, std::string_view what);
+
+// Whether a step's text is the URL of a service, not a command.
+bool is_step_url(std::string_view text);
 
 // A command as a shell user writes it, cut at white space; quotes keep it together.
 // kInvalidArgument: empty, or a quote that does not end.

@@ -20,6 +20,8 @@
 namespace yard::prep {
 namespace {
 
+constexpr size_t kReasonBytesMax = 500;
+
 using Time = std::chrono::steady_clock::time_point;
 
 std::string ending(Subprocess& process) {
@@ -30,6 +32,18 @@ std::string ending(Subprocess& process) {
 }
 
 }  // namespace
+
+Result<StepAnswer> step_answer_from(const Json& answer) {
+  StepAnswer out;
+  YARD_ASSIGN(out.fields, json_field_or<Json>(answer, "fields", Json::object(), "answer"));
+  if (!out.fields.is_object())
+    return Error{Code::kInvalidArgument, "answer: 'fields' is not an object"};
+  YARD_ASSIGN(const auto drop, json_field_or<std::string>(answer, "drop", "", "answer"));
+  YARD_ASSIGN(const auto error, json_field_or<std::string>(answer, "error", "", "answer"));
+  out.drop = clean_text(drop, kReasonBytesMax).text;
+  out.error = clean_text(error, kReasonBytesMax).text;
+  return out;
+}
 
 struct StepProcess::Running {
   UniqueFd socket;  // a socket, not a pipe: writing to a program that has ended is then no signal
@@ -94,14 +108,11 @@ void StepProcess::take_line(std::string_view line, Batch& batch) {
   if (!id) return garbage("no id");
   if (*id < batch.first_id || *id - batch.first_id >= batch.asked.size())
     return garbage("an id that was not asked");
-  auto fields = json_field_or<Json>(*json, "fields", Json::object(), "line");
-  auto drop = json_field_or<std::string>(*json, "drop", "", "line");
-  auto error = json_field_or<std::string>(*json, "error", "", "line");
-  if (!fields || !fields->is_object() || !drop || !error) return garbage("a field of wrong type");
+  auto read = step_answer_from(*json);
+  if (!read) return garbage("a field of wrong type");
   auto& answer = batch.answers[batch.asked[*id - batch.first_id]];
   if (answer) return garbage("a second answer");
-  answer =
-      StepAnswer{*std::move(fields), clean_text(*drop, 500).text, clean_text(*error, 500).text};
+  answer = *std::move(read);
   --batch.missing;
   ++counts_.answers;
 }

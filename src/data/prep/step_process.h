@@ -26,6 +26,19 @@ struct StepAnswer {
   std::string error;  // not empty: there is no answer, and why
 };
 
+// "fields", "drop" and "error" of an answer, texts made clean. kInvalidArgument: one is of a wrong
+// type. Pure.
+Result<StepAnswer> step_answer_from(const Json& answer);
+
+// Whoever answers for a step. For one thread.
+class StepAsker {
+ public:
+  virtual ~StepAsker() = default;
+  // One answer for each request, in their order.
+  virtual Result<std::vector<StepAnswer>> ask(const std::vector<StepRequest>& requests,
+                                              const StopToken& stop) = 0;
+};
+
 struct StepCounts {
   uint64_t answers = 0;
   uint64_t restarts = 0;
@@ -33,21 +46,21 @@ struct StepCounts {
 };
 
 // For one thread, which must outlive the process: it is killed with its thread.
-class StepProcess {
+class StepProcess final : public StepAsker {
  public:
   // Ten batches or single samples in a row without any answer are the program's fault.
   static constexpr int kFailuresMax = 10;
   static constexpr size_t kLineBytesMax = size_t{1} << 20;
 
   StepProcess(StepSpec spec, std::map<std::string, std::string> env);
-  ~StepProcess();
+  ~StepProcess() override;
 
   // One answer for each request, in their order. A program that ends, or that has not answered all
   // of a batch in time, is killed and started again, and those it left unanswered are asked again
   // one by one. kNotFound, kInvalidArgument: it cannot be started; kUnavailable: kFailuresMax;
   // kCancelled.
   Result<std::vector<StepAnswer>> ask(const std::vector<StepRequest>& requests,
-                                      const StopToken& stop);
+                                      const StopToken& stop) override;
   const StepCounts& counts() const { return counts_; }
 
  private:
