@@ -1,21 +1,28 @@
-// yard prep run|scan|redrive|remove|status|describe: raw pictures into shards.
+// yard prep run|scan|listen|redrive|remove|status|describe: raw pictures into shards.
 #include <fmt/format.h>
 
 #include <chrono>
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <utility>
 
+#include "aws/aws_client.h"
 #include "base/file.h"
+#include "base/ids.h"
 #include "base/units.h"
+#include "pipeline/rank_launcher.h"
 #include "prep/description.h"
 #include "prep/prep_run.h"
 #include "prep_commands.h"
 #include "shards_common.h"
+#include "storage/aws_settings.h"
 #include "store_options.h"
 
 namespace yard::app {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct PipelineOptions {
   StoreOptions store;
@@ -23,23 +30,53 @@ struct PipelineOptions {
   std::string url;
   std::string contributor;
   std::vector<std::string> steps;
-  std::string state_dir;  // instead of the spec's
+  std::string state;       // instead of the spec's
+  std::string hosts_file;  // of a job: which of its hosts this is
+  int writer = -1;
   int64_t workers = -1;
   bool follow = false;
   bool progress_lines = false;
+};
+
+// A folder that ends with its owner.
+class WorkFolder {
+ public:
+  static Result<WorkFolder> make() {
+    WorkFolder made;
+    std::error_code error;
+    made.path_ = fs::temp_directory_path(error) / ("yard-prep-" + random_name(12));
+    if (error) return errno_error("the folder for temporary files", error.value());
+    YARD_TRY(make_directories(made.path_));
+    return made;
+  }
+  WorkFolder() = default;
+  WorkFolder(WorkFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  WorkFolder& operator=(WorkFolder&& other) noexcept {
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  ~WorkFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
 };
 
 // A spec and all that it names, opened.
 struct Opened {
   prep::PrepSpec spec;
   prep::PrepPlaces places;
+  WorkFolder folder;  // of a state that is in a store
 };
 
 Result<prep::PrepSpec> read_spec(const PipelineOptions& options) {
   YARD_ASSIGN(const std::string yaml, read_file(options.spec_path));
   YARD_ASSIGN(prep::PrepSpec spec, prep::parse_prep_spec(yaml, options.spec_path));
   if (options.workers >= 0) spec.workers = options.workers;
-  if (!options.state_dir.empty()) spec.state = options.state_dir;
+  if (!options.state.empty()) spec.state = options.state;
   for (const std::string& text : options.steps) {
     prep::StepSpec step;
     if (prep::is_step_url(text)) {
@@ -59,19 +96,80 @@ Result<prep::PrepSpec> read_spec(const PipelineOptions& options) {
   return spec;
 }
 
-std::string state_dir_of(const prep::PrepSpec& spec, const Context& context) {
-  return spec.state.empty() ? context.yard_home + "/prep/" + spec.name : spec.state;
-}
-
 std::string bucket_of(const Place& place) {
   constexpr std::string_view kScheme = "s3://";
   return place.is_s3 ? place.store->url().substr(kScheme.size()) : std::string();
 }
 
-Result<Opened> open_all(storage::Opener& opener, const PipelineOptions& options,
-                        const Context& context) {
+std::string text_or(const Context& context, const char* name, const std::string& otherwise) {
+  const auto found = context.env.find(name);
+  return found == context.env.end() || found->second.empty() ? otherwise : found->second;
+}
+
+// The services as AWS's own clients would find them; `yard serve` has both under one address, of
+// which a job knows that of the store.
+Status connect(const PipelineOptions& options, const Context& context, prep::PrepPlaces& places) {
+  YARD_ASSIGN(const storage::AwsSettings settings,
+              storage::load_aws_settings(context.env, options.store.profile));
+  if (!settings.credentials)
+    return Error{Code::kInvalidArgument, "queue: sqs: there is no key to ask it with"};
+  aws::AwsEndpoint s3;
+  if (!settings.region.empty()) s3.region = settings.region;
+  s3.credentials = *settings.credentials;
+  s3.ca_path = settings.ca_bundle;
+  const std::string told =
+      options.store.endpoint.empty() ? settings.endpoint_url : options.store.endpoint;
+  s3.url = told.empty() ? fmt::format("https://s3.{}.amazonaws.com", s3.region) : told;
+  aws::AwsEndpoint sqs = s3;
+  const std::string other =
+      told.empty() ? fmt::format("https://sqs.{}.amazonaws.com", s3.region) : told;
+  sqs.url = text_or(context, "AWS_ENDPOINT_URL_SQS", text_or(context, "AWS_ENDPOINT_URL", other));
+  places.sqs = std::make_shared<aws::AwsClient>(sqs);
+  places.s3 = std::make_shared<aws::AwsClient>(s3);
+  return Ok{};
+}
+
+Status read_hosts(const PipelineOptions& options, prep::PrepPlaces& places) {
+  places.writer = options.writer;
+  if (options.hosts_file.empty()) return Ok{};
+  YARD_ASSIGN(const std::string text, read_file(options.hosts_file));
+  YARD_ASSIGN(const Json json, parse_json(text, options.hosts_file));
+  YARD_ASSIGN(const pipeline::HostPlace place, pipeline::host_place_from(json, options.hosts_file));
+  places.writer = places.share_index = place.index;
+  places.share_count = int(place.hosts.size());
+  return Ok{};
+}
+
+Status open_state(storage::Opener& opener, const PipelineOptions& options, const Context& context,
+                  Opened& opened) {
+  const prep::PrepSpec& spec = opened.spec;
+  YARD_TRY(read_hosts(options, opened.places));
+  opened.places.env = context.env;
+  if (spec.state.starts_with("s3://")) {
+    YARD_ASSIGN(const Place place, open_place(opener, spec.state));
+    YARD_ASSIGN(opened.folder, WorkFolder::make());
+    opened.places.state_dir = opened.folder.path();
+    opened.places.journal = place.store;
+    opened.places.journal_prefix = place.key.empty() ? "" : as_folder(place.key);
+  } else {
+    opened.places.state_dir =
+        spec.state.empty() ? context.yard_home + "/prep/" + spec.name : spec.state;
+  }
+  return spec.queue_sqs.empty() ? Ok{} : connect(options, context, opened.places);
+}
+
+// Without source and output.
+Result<Opened> open_state_only(storage::Opener& opener, const PipelineOptions& options,
+                               const Context& context) {
   Opened opened;
   YARD_ASSIGN(opened.spec, read_spec(options));
+  YARD_TRY(open_state(opener, options, context, opened));
+  return opened;
+}
+
+Result<Opened> open_all(storage::Opener& opener, const PipelineOptions& options,
+                        const Context& context) {
+  YARD_ASSIGN(Opened opened, open_state_only(opener, options, context));
   YARD_ASSIGN(const Place source, open_place(opener, opened.spec.source));
   if (!source.is_s3 && !source.key.empty())
     return Error{Code::kNotFound, opened.spec.source + ": no such folder"};
@@ -82,8 +180,6 @@ Result<Opened> open_all(storage::Opener& opener, const PipelineOptions& options,
   places.bucket = bucket_of(source);
   places.output = output.store;
   places.output_prefix = output.prefix == "/" ? "" : output.prefix;
-  places.state_dir = state_dir_of(opened.spec, context);
-  places.env = context.env;
   YARD_TRY(make_directories(places.state_dir));
   return opened;
 }
@@ -168,26 +264,37 @@ Status run_scan(const PipelineOptions& options, const Context& context) {
                    fmt::format("{}: is not in the source, {}", options.url, opened.spec.source)};
     prefix = place.key;
   }
-  YARD_ASSIGN(prep::PrepQueue queue, prep::open_prep_queue(opened.spec, opened.places.state_dir));
-  YARD_ASSIGN(const prep::ScanCounts counts, prep::scan_source(queue, *opened.places.source, prefix,
-                                                               opened.places.bucket, context.stop));
+  YARD_ASSIGN(const prep::ScanCounts counts,
+              prep::scan_into_queue(opened.spec, opened.places, prefix, context.stop));
   if (options.store.json)
     print_json_line(
         {{"pictures", counts.pictures}, {"accepted", counts.accepted}, {"others", counts.others}});
   else
-    fmt::print("{} pictures, {} of them new to the queue '{}'; {} other objects\n", counts.pictures,
-               counts.accepted, queue.name, counts.others);
+    fmt::print("{} pictures, {} of them new to the queue; {} other objects\n", counts.pictures,
+               counts.accepted, counts.others);
+  return Ok{};
+}
+
+Status run_listen(const PipelineOptions& options, const Context& context) {
+  storage::Opener opener = opener_of(options, context);
+  YARD_ASSIGN(const Opened opened, open_all(opener, options, context));
+  if (opened.spec.queue_sqs.empty())
+    return Error{Code::kInvalidArgument, options.spec_path + ": queue: it has no 'sqs'"};
+  YARD_ASSIGN(const auto messages, prep::open_messages(opened.spec, opened.places));
+  fmt::print(
+      "the queue '{}' is there{}\n", messages->name(),
+      opened.spec.queue_notifications ? ", and told of what comes to " + opened.spec.source : "");
   return Ok{};
 }
 
 Status run_redrive(const PipelineOptions& options, const Context& context) {
-  YARD_ASSIGN(const prep::PrepSpec spec, read_spec(options));
-  YARD_ASSIGN(prep::PrepQueue queue, prep::open_prep_queue(spec, state_dir_of(spec, context)));
-  YARD_ASSIGN(const int64_t count, queue.queues.redrive(queue.dead_name));
+  storage::Opener opener = opener_of(options, context);
+  YARD_ASSIGN(const Opened opened, open_state_only(opener, options, context));
+  YARD_ASSIGN(const int64_t count, prep::redrive(opened.spec, opened.places));
   if (options.store.json)
     print_json_line({{"redriven", count}});
   else
-    fmt::print("{} dead letters are back in the queue '{}'\n", count, queue.name);
+    fmt::print("{} dead letters are back in the queue\n", count);
   return Ok{};
 }
 
@@ -217,8 +324,9 @@ void print_status(const prep::PrepSpec& spec, const prep::PrepStatus& status) {
 }
 
 Status run_status(const PipelineOptions& options, const Context& context) {
-  YARD_ASSIGN(const prep::PrepSpec spec, read_spec(options));
-  YARD_ASSIGN(const prep::PrepStatus status, prep::prep_status(spec, state_dir_of(spec, context)));
+  storage::Opener opener = opener_of(options, context);
+  YARD_ASSIGN(const Opened opened, open_state_only(opener, options, context));
+  YARD_ASSIGN(const prep::PrepStatus status, prep::prep_status(opened.spec, opened.places));
   if (options.store.json)
     print_json_line({{"packed", status.ledger.packed},
                      {"removed", status.ledger.removed},
@@ -228,13 +336,14 @@ Status run_status(const PipelineOptions& options, const Context& context) {
                      {"queue", to_json(status.queue)},
                      {"dead", to_json(status.dead)}});
   else
-    print_status(spec, status);
+    print_status(opened.spec, status);
   return Ok{};
 }
 
 Status run_dead(const PipelineOptions& options, const Context& context) {
-  YARD_ASSIGN(const prep::PrepSpec spec, read_spec(options));
-  YARD_ASSIGN(const auto letters, prep::dead_letters(spec, state_dir_of(spec, context)));
+  storage::Opener opener = opener_of(options, context);
+  YARD_ASSIGN(const Opened opened, open_state_only(opener, options, context));
+  YARD_ASSIGN(const auto letters, prep::dead_letters(opened.spec, opened.places));
   for (const prep::DeadLetter& letter : letters) {
     if (options.store.json)
       print_json_line({{"key", letter.key}, {"reason", letter.reason}});
@@ -284,7 +393,16 @@ void add_prep_pipeline_commands(CLI::App& prep, Context& context) {
   command->add_flag("--follow", run->follow, "go on with what arrives, until it is stopped");
   command->add_option("--workers", run->workers, "threads; 0: one a core")
       ->check(CLI::Range(0, 1024));
-  command->add_option("--state", run->state_dir, "folder of queue and ledger, not the spec's");
+  command->add_option("--state", run->state,
+                      "folder or s3:// URL of queue and ledger, not the spec's");
+  auto* writer = command
+                     ->add_option("--writer", run->writer,
+                                  "which of the runs that share a state in a store this is")
+                     ->check(CLI::Range(0, prep::Ledger::kWritersMax - 1));
+  command
+      ->add_option("--hosts-file", run->hosts_file,
+                   "a job's resourceconfig.json: its hosts share the work")
+      ->excludes(writer);
   command->add_flag("--progress-lines", run->progress_lines, "a line a second: for a job's log");
   command->add_option("--step", run->steps,
                       "what sees each picture: a program (JSON lines), or a service, http://...");
@@ -292,6 +410,8 @@ void add_prep_pipeline_commands(CLI::App& prep, Context& context) {
   command = add_command(prep, context, "scan", "put the source's pictures into the queue",
                         "  yard prep scan emoji.yaml s3://raw/emoji/new", run_scan, scan);
   command->add_option("URL", scan->url, "only what lies under it");
+  add_command(prep, context, "listen", "make the queue, to which notifications go from now on",
+              "  yard prep listen emoji.yaml", run_listen, options());
   add_command(prep, context, "redrive", "try the dead letters once more",
               "  yard prep redrive emoji.yaml", run_redrive, options());
   auto remove = options();

@@ -1,8 +1,6 @@
 """yard prep from raw pictures to shards, with bad input, steps that misbehave and kills at any time."""
 
-import base64
 import hashlib
-import http.server
 import io
 import json
 import random
@@ -11,7 +9,6 @@ import struct
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 import zlib
 
@@ -332,38 +329,6 @@ def test_a_step_that_hangs_dies_or_prints_garbage_harms_only_its_own_picture(tmp
     assert about["caption"] == "said of ok3.png"
     assert about["bytes"] == (place.source / "ok3.png").stat().st_size
     assert about["provenance"]["caption"] == "step:look"
-
-
-class Looker(http.server.BaseHTTPRequestHandler):
-    """A step that is a service: it says of each picture how many bytes it has."""
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        answers = [{"id": each["id"], "fields": {"bytes": len(base64.b64decode(each["picture"]))}}
-                   for each in body["requests"] if "silent" not in each["key"]]
-        content = json.dumps({"answers": answers}).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
-
-
-def test_a_step_may_be_a_service_that_is_asked_by_http(tmp_path):
-    place = Place(tmp_path)
-    for name in ["a", "b", "silent"]:
-        place.add(f"{name}.png", picture_bytes(len(name)))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Looker) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        report = place.run("--step", f"http://127.0.0.1:{server.server_port}/look")
-        server.shutdown()
-    assert (report["packed"], report["rejected"]) == (1, 1)  # "b" is a duplicate of "a"
-    assert "there is no answer for it" in place.dead()["silent.png"]
-    about = json.loads(place.samples()[0]["a"]["json"])
-    assert about["bytes"] == (place.source / "a.png").stat().st_size
-    assert about["provenance"]["bytes"].startswith("step:http://")
 
 
 def test_a_step_that_never_answers_ends_the_run_and_loses_nothing(tmp_path):

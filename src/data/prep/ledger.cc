@@ -1,12 +1,13 @@
 #include "prep/ledger.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 
 #include <cerrno>
 
-#include "base/file.h"
-#include "sqlite/sqlite.h"
+#include "base/ids.h"
+#include "prep/ledger_internal.h"
 
 namespace yard::prep {
 namespace {
@@ -45,18 +46,32 @@ CREATE INDEX objects_by_shard ON objects (shard);
 CREATE TABLE withdrawn (contributor TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE manifest (version INTEGER NOT NULL, change INTEGER NOT NULL, published INTEGER NOT NULL);
 INSERT INTO manifest VALUES (0, 0, 0);
+)sql",
+                                  R"sql(
+CREATE TABLE journal (position INTEGER NOT NULL);  -- the last entry that is in these tables
+INSERT INTO journal VALUES (0);
+CREATE TABLE rejected (key TEXT, etag TEXT, PRIMARY KEY (key, etag)) WITHOUT ROWID;
 )sql"};
 
 constexpr const char* kPackedNow = "sample_key != '' AND is_removed = 0";
+constexpr const char* kShardColumns = "number, key, etag, size_bytes, sample_count";
 
 // Held for as long as the ledger is open.
-Result<UniqueFd> lock_beside(const std::string& path) {
-  const std::string lock_path = path + ".lock";
+Result<UniqueFd> lock_file(const std::string& lock_path) {
   UniqueFd fd(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!fd.valid()) return errno_error(lock_path, errno);
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
-    return Error{Code::kUnavailable, path + ": another process is at work on it"};
-  return fd;
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
+  return Error{Code::kUnavailable, lock_path + ": another process is at work with it"};
+}
+
+// Of the writer that is wanted, or of the first that nobody is.
+Result<std::pair<UniqueFd, int>> lock_writer(const std::string& path, int wanted) {
+  for (int writer = std::max(wanted, 0); writer < Ledger::kWritersMax; ++writer) {
+    auto lock = lock_file(fmt::format("{}.writer-{}.lock", path, writer));
+    if (lock) return std::pair(*std::move(lock), writer);
+    if (lock.error().code != Code::kUnavailable || wanted >= 0) return std::move(lock).error();
+  }
+  return Error{Code::kUnavailable, path + ": it has as many writers as it can have"};
 }
 
 ShardRecord read_shard(sqlite::Statement& row) {
@@ -71,68 +86,54 @@ ShardRecord read_shard(sqlite::Statement& row) {
 
 }  // namespace
 
-struct Ledger::Impl {
-  Result<sqlite::CachedStatement> query(std::string_view sql) { return connection.cached(sql); }
+std::string Ledger::Impl::is_own(std::string_view column) const {
+  return fmt::format("{0} >= {1} AND {0} < {2}", column, first_number(),
+                     first_number() + kShardsOfWriter);
+}
 
-  Status mark_changed() { return connection.execute("UPDATE manifest SET change = change + 1"); }
-
-  Status add_sample(int64_t shard, const PackedSample& sample) {
-    YARD_ASSIGN(auto insert,
-                query("INSERT INTO objects (key, etag, shard, sample_key, sha256, phash, "
-                      "contributor, licence) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"));
-    return insert->bind(sample.object.key)
-        .bind(sample.object.etag)
-        .bind(shard)
-        .bind(sample.sample_key)
-        .bind(sample.sha256)
-        .bind(int64_t(sample.phash))
-        .bind(sample.contributor)
-        .bind(sample.licence)
-        .run();
+Result<std::vector<ShardRecord>> Ledger::Impl::shards_where(const std::string& condition) {
+  YARD_ASSIGN(auto select, query(fmt::format("SELECT {} FROM shards WHERE {} ORDER BY number",
+                                             kShardColumns, condition)));
+  std::vector<ShardRecord> shards;
+  while (true) {
+    YARD_ASSIGN(const bool has_row, select->step());
+    if (!has_row) return shards;
+    shards.push_back(read_shard(*select));
   }
+}
 
-  Status add_dropped(std::optional<int64_t> shard, const std::vector<DroppedObject>& dropped) {
-    for (const DroppedObject& object : dropped) {
-      YARD_ASSIGN(auto insert,
-                  query("INSERT INTO objects (key, etag, reason, shard) VALUES (?, ?, ?, ?)"));
-      insert->bind(object.object.key).bind(object.object.etag).bind(object.reason);
-      if (shard)
-        insert->bind(*shard);
-      else
-        insert->bind_null();
-      YARD_TRY(insert->run());
-    }
-    return Ok{};
+Result<std::vector<Ledger::Hash>> Ledger::Impl::hashes_where(const std::string& condition) {
+  YARD_ASSIGN(auto select, query(fmt::format("SELECT phash, id FROM objects WHERE {} AND {} "
+                                             "ORDER BY id",
+                                             kPackedNow, condition)));
+  std::vector<Hash> hashes;
+  while (true) {
+    YARD_ASSIGN(const bool has_row, select->step());
+    if (!has_row) return hashes;
+    const auto phash = uint64_t(select->integer());
+    hashes.push_back({phash, uint64_t(select->integer())});
   }
-
-  Result<std::vector<ShardRecord>> shards_where(const std::string& condition) {
-    YARD_ASSIGN(auto select, query("SELECT number, key, etag, size_bytes, sample_count FROM shards "
-                                   "WHERE " +
-                                   condition + " ORDER BY number"));
-    std::vector<ShardRecord> shards;
-    while (true) {
-      YARD_ASSIGN(const bool has_row, select->step());
-      if (!has_row) return shards;
-      shards.push_back(read_shard(*select));
-    }
-  }
-
-  Result<bool> is_there(sqlite::CachedStatement& select) { return select->step(); }
-
-  UniqueFd lock;
-  sqlite::Connection connection;
-};
+}
 
 Ledger::Ledger(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Ledger::Ledger(Ledger&&) noexcept = default;
 Ledger& Ledger::operator=(Ledger&&) noexcept = default;
 Ledger::~Ledger() = default;
 
-Result<Ledger> Ledger::open(const std::string& path) {
-  YARD_ASSIGN(UniqueFd lock, lock_beside(path));
+Result<Ledger> Ledger::open_as(const LedgerOptions& options) {
+  YARD_ASSIGN(auto locked, lock_writer(options.path, options.writer));
+  // What a journal says need not survive a power cut here.
   YARD_ASSIGN(sqlite::Connection connection,
-              sqlite::open_database(path, {kSteps, kApplicationId}, {.power_safe = true}));
-  return Ledger(std::unique_ptr<Impl>(new Impl{std::move(lock), std::move(connection)}));
+              sqlite::open_database(options.path, {kSteps, kApplicationId},
+                                    {.power_safe = options.journal == nullptr}));
+  auto impl = std::unique_ptr<Impl>(new Impl{std::move(locked.first), std::move(connection)});
+  impl->writer = locked.second;
+  impl->session = random_name(16);
+  if (options.journal)
+    impl->journal = std::make_unique<LedgerJournal>(options.journal, options.journal_prefix);
+  YARD_TRY(impl->catch_up());
+  impl->is_open = true;
+  return Ledger(std::move(impl));
 }
 
 Result<Ledger> Ledger::open_read_only(const std::string& path) {
@@ -142,34 +143,25 @@ Result<Ledger> Ledger::open_read_only(const std::string& path) {
   return Ledger(std::unique_ptr<Impl>(new Impl{UniqueFd(), std::move(connection)}));
 }
 
-Status Ledger::begin_shard(const ShardRecord& shard, const std::vector<PackedSample>& samples,
-                           const std::vector<DroppedObject>& dropped) {
-  YARD_ASSIGN(auto transaction, sqlite::Transaction::begin(impl_->connection));
-  {
-    YARD_ASSIGN(auto insert,
-                impl_->query("INSERT INTO shards (number, key, sample_count) VALUES (?, ?, ?)"));
-    YARD_TRY(insert->bind(shard.number).bind(shard.key).bind(shard.sample_count).run());
-  }
-  for (const PackedSample& sample : samples) YARD_TRY(impl_->add_sample(shard.number, sample));
-  YARD_TRY(impl_->add_dropped(shard.number, dropped));
-  return transaction.commit();
-}
-
-Status Ledger::confirm_shard(const ShardRecord& shard) {
-  YARD_ASSIGN(auto transaction, sqlite::Transaction::begin(impl_->connection));
-  {
-    YARD_ASSIGN(auto update, impl_->query("UPDATE shards SET is_confirmed = 1, etag = ?, "
-                                          "size_bytes = ? WHERE number = ?"));
-    YARD_TRY(update->bind(shard.etag).bind(shard.size_bytes).bind(shard.number).run());
-  }
-  YARD_TRY(impl_->mark_changed());
-  return transaction.commit();
+int Ledger::writer() const {
+  return int(impl_->writer);
 }
 
 Result<std::optional<ShardRecord>> Ledger::pending() {
-  YARD_ASSIGN(auto shards, impl_->shards_where("is_confirmed = 0"));
+  YARD_ASSIGN(auto shards, impl_->shards_where("is_confirmed = 0 AND " + impl_->is_own("number")));
   if (shards.empty()) return std::optional<ShardRecord>();
   return std::optional(shards.front());
+}
+
+Result<std::optional<ShardRecord>> Ledger::pending_shard_of(const ObjectVersion& object) {
+  YARD_ASSIGN(auto select,
+              impl_->query("SELECT shards.number, shards.key, shards.etag, size_bytes, "
+                           "sample_count FROM objects JOIN shards ON shards.number = shard "
+                           "WHERE objects.key = ? AND objects.etag = ? AND is_confirmed = 0"));
+  select->bind(object.key).bind(object.etag);
+  YARD_ASSIGN(const bool has_row, select->step());
+  if (!has_row) return std::optional<ShardRecord>();
+  return std::optional(read_shard(*select));
 }
 
 Result<std::vector<std::string>> Ledger::sample_keys(int64_t shard_number) {
@@ -185,39 +177,37 @@ Result<std::vector<std::string>> Ledger::sample_keys(int64_t shard_number) {
   }
 }
 
-Status Ledger::forget_shard(int64_t shard_number) {
-  YARD_ASSIGN(auto transaction, sqlite::Transaction::begin(impl_->connection));
-  for (const char* sql :
-       {"DELETE FROM objects WHERE shard = ?", "DELETE FROM shards WHERE number = ?"}) {
-    YARD_ASSIGN(auto statement, impl_->query(sql));
-    YARD_TRY(statement->bind(shard_number).run());
-  }
-  return transaction.commit();
-}
-
-Status Ledger::add_dropped(const std::vector<DroppedObject>& dropped) {
-  YARD_ASSIGN(auto transaction, sqlite::Transaction::begin(impl_->connection));
-  YARD_TRY(impl_->add_dropped(std::nullopt, dropped));
-  return transaction.commit();
-}
-
 Result<int64_t> Ledger::next_shard_number() {
-  YARD_ASSIGN(auto select, impl_->query("SELECT coalesce(max(number) + 1, 0) FROM shards"));
-  YARD_TRY(select->step());
+  YARD_ASSIGN(auto select, impl_->query("SELECT coalesce(max(number) + 1, ?) FROM shards WHERE " +
+                                        impl_->is_own("number")));
+  YARD_TRY(select->bind(impl_->first_number()).step());
   return select->integer();
+}
+
+std::string Ledger::shard_key(std::string_view prefix, int64_t shard_number) {
+  const int64_t writer = shard_number / kShardsOfWriter;
+  const int64_t number = shard_number % kShardsOfWriter;
+  return writer == 0 ? fmt::format("{}-{:06}.tar", prefix, number)
+                     : fmt::format("{}-w{}-{:06}.tar", prefix, writer, number);
 }
 
 Result<bool> Ledger::knows(const ObjectVersion& object) {
   YARD_ASSIGN(auto select, impl_->query("SELECT 1 FROM objects WHERE key = ? AND etag = ?"));
-  select->bind(object.key).bind(object.etag);
-  return impl_->is_there(select);
+  return select->bind(object.key).bind(object.etag).step();
+}
+
+Result<bool> Ledger::is_settled(const ObjectVersion& object) {
+  YARD_ASSIGN(auto select, impl_->query("SELECT coalesce(is_confirmed, 1) FROM objects LEFT JOIN "
+                                        "shards ON number = shard WHERE objects.key = ? AND "
+                                        "objects.etag = ?"));
+  YARD_ASSIGN(const bool has_row, select->bind(object.key).bind(object.etag).step());
+  return has_row && select->integer() == 1;
 }
 
 Result<bool> Ledger::has_other_version(const ObjectVersion& object) {
   YARD_ASSIGN(auto select, impl_->query("SELECT 1 FROM objects WHERE key = ? AND etag != ? AND "
                                         "sample_key != ''"));
-  select->bind(object.key).bind(object.etag);
-  return impl_->is_there(select);
+  return select->bind(object.key).bind(object.etag).step();
 }
 
 Result<std::string> Ledger::object_of_sha256(const std::string& sha256) {
@@ -232,63 +222,39 @@ Result<bool> Ledger::has_sample_key(const std::string& sample_key) {
   YARD_ASSIGN(auto select,
               impl_->query("SELECT 1 FROM objects WHERE sample_key = ? AND sample_key != ''"));
   select->bind(sample_key);
-  return impl_->is_there(select);
+  return select->step();
 }
 
 Result<std::vector<Ledger::Hash>> Ledger::hashes() {
-  YARD_ASSIGN(auto select, impl_->query(std::string("SELECT phash, id FROM objects WHERE ") +
-                                        kPackedNow + " ORDER BY id"));
-  std::vector<Hash> hashes;
-  while (true) {
-    YARD_ASSIGN(const bool has_row, select->step());
-    if (!has_row) return hashes;
-    const auto phash = uint64_t(select->integer());
-    hashes.push_back({phash, uint64_t(select->integer())});
-  }
+  return impl_->hashes_where("1");
 }
 
-Result<std::string> Ledger::key_of(uint64_t id) {
-  YARD_ASSIGN(auto select, impl_->query("SELECT key FROM objects WHERE id = ?"));
-  select->bind(int64_t(id));
-  YARD_ASSIGN(const bool has_row, select->step());
+Result<std::vector<Ledger::Hash>> Ledger::hashes_of_others(uint64_t after_id) {
+  return impl_->hashes_where(fmt::format("id > {} AND NOT ({})", after_id, impl_->is_own("shard")));
+}
+
+Result<std::string> Ledger::key_of(const Hash& hash) {
+  YARD_ASSIGN(auto select, impl_->query(fmt::format("SELECT key FROM objects WHERE id = ? AND "
+                                                    "phash = ? AND {}",
+                                                    kPackedNow)));
+  YARD_ASSIGN(const bool has_row, select->bind(int64_t(hash.id)).bind(int64_t(hash.phash)).step());
   return has_row ? select->text() : std::string();
 }
 
-Result<std::vector<ShardRecord>> Ledger::withdraw(const std::string& contributor) {
-  YARD_ASSIGN(auto transaction, sqlite::Transaction::begin(impl_->connection));
-  for (const char* sql :
-       {"INSERT OR IGNORE INTO withdrawn VALUES (?)",
-        "UPDATE shards SET is_stale = 1 WHERE number IN (SELECT shard FROM objects WHERE "
-        "contributor = ? AND sample_key != '' AND is_removed = 0)",
-        "UPDATE objects SET is_removed = 1 WHERE contributor = ? AND sample_key != ''"}) {
-    YARD_ASSIGN(auto statement, impl_->query(sql));
-    YARD_TRY(statement->bind(contributor).run());
-  }
-  YARD_ASSIGN(std::vector<ShardRecord> stale, impl_->shards_where("is_stale = 1"));
-  YARD_TRY(transaction.commit());
-  return stale;
+Result<bool> Ledger::is_rejected(const ObjectVersion& object) {
+  YARD_ASSIGN(auto select, impl_->query("SELECT 1 FROM rejected WHERE key = ? AND etag = ?"));
+  return select->bind(object.key).bind(object.etag).step();
+}
+
+Result<bool> Ledger::has_unsettled_removals() {
+  YARD_ASSIGN(const auto shards, impl_->shards_where("is_stale = 1 AND is_confirmed = 0"));
+  return !shards.empty();
 }
 
 Result<bool> Ledger::is_withdrawn(const std::string& contributor) {
   YARD_ASSIGN(auto select, impl_->query("SELECT 1 FROM withdrawn WHERE contributor = ?"));
   select->bind(contributor);
-  return impl_->is_there(select);
-}
-
-Status Ledger::rewritten(const ShardRecord& shard) {
-  YARD_ASSIGN(auto transaction, sqlite::Transaction::begin(impl_->connection));
-  {
-    YARD_ASSIGN(auto update,
-                impl_->query("UPDATE shards SET is_stale = 0, etag = ?, size_bytes = ?, "
-                             "sample_count = ? WHERE number = ?"));
-    YARD_TRY(update->bind(shard.etag)
-                 .bind(shard.size_bytes)
-                 .bind(shard.sample_count)
-                 .bind(shard.number)
-                 .run());
-  }
-  YARD_TRY(impl_->mark_changed());
-  return transaction.commit();
+  return select->step();
 }
 
 Result<LedgerCounts> Ledger::counts() {
@@ -326,13 +292,8 @@ Result<int64_t> Ledger::manifest_due() {
   YARD_ASSIGN(auto select, impl_->query("SELECT version, change, published FROM manifest"));
   YARD_TRY(select->step());
   const int64_t version = select->integer();
-  const int64_t change = select->integer();
-  return select->integer() == change ? 0 : version + 1;
-}
-
-Status Ledger::manifest_published(int64_t version) {
-  YARD_ASSIGN(auto update, impl_->query("UPDATE manifest SET version = ?, published = change"));
-  return update->bind(version).run();
+  impl_->manifest_change = select->integer();
+  return select->integer() == impl_->manifest_change ? 0 : version + 1;
 }
 
 }  // namespace yard::prep

@@ -6,7 +6,9 @@
 #include <filesystem>
 
 #include "prep/object_events.h"
+#include "prep/prep_messages.h"
 #include "prep/spec.h"
+#include "storage/memory_store.h"
 
 namespace yard::prep {
 namespace {
@@ -34,8 +36,11 @@ TEST_F(LedgerTest, AShardThatIsForgottenWasNeverThere) {
   ASSERT_TRUE(ledger->begin_shard({.number = 0, .key = "s-0.tar", .sample_count = 1}, {sample("a")},
                                   {{{"b.png", "v1"}, "too_small: 1 x 1"}}));
   EXPECT_EQ((*ledger->pending())->key, "s-0.tar");
+  EXPECT_EQ((*ledger->pending_shard_of({"b.png", "v1"}))->number, 0);
   EXPECT_TRUE(*ledger->knows({"a.png", "v1"}));
-  ASSERT_TRUE(ledger->forget_shard(0));
+  EXPECT_TRUE(*ledger->forget_shard(0));
+  EXPECT_FALSE(*ledger->forget_shard(0));
+  EXPECT_FALSE(*ledger->confirm_shard({0, "s-0.tar", "etag", 77, 1}));
   EXPECT_FALSE(ledger->pending()->has_value());
   EXPECT_FALSE(*ledger->knows({"a.png", "v1"}));
   EXPECT_FALSE(*ledger->knows({"b.png", "v1"}));
@@ -88,15 +93,106 @@ TEST_F(LedgerTest, AWithdrawalIsUnfinishedUntilItsShardsAreRewritten) {
   EXPECT_EQ(ledger->hashes()->size(), 1U);
 }
 
-TEST_F(LedgerTest, OneProcessAtATimeAndOthersMayLook) {
-  auto ledger = Ledger::open(path());
-  ASSERT_TRUE(ledger);
-  EXPECT_EQ(Ledger::open(path()).error().code, Code::kUnavailable);
+TEST_F(LedgerTest, EachWriterHasShardsOfItsOwnAndOthersMayLook) {
+  auto first = Ledger::open(path());
+  ASSERT_TRUE(first);
+  EXPECT_EQ(Ledger::open_as({.path = path(), .writer = 0}).error().code, Code::kUnavailable);
+  auto second = Ledger::open(path());
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->writer(), 1);
+  const int64_t number = *second->next_shard_number();
+  EXPECT_EQ(Ledger::shard_key("p", number), "p-w1-000000.tar");
+  EXPECT_EQ(Ledger::shard_key("p", *first->next_shard_number()), "p-000000.tar");
+  ASSERT_TRUE(second->begin_shard({.number = number, .key = "k"}, {sample("a")}, {}));
+  EXPECT_FALSE(first->pending()->has_value());
+  EXPECT_EQ(*second->next_shard_number(), number + 1);
   auto other = Ledger::open_read_only(path());
   ASSERT_TRUE(other);
-  EXPECT_EQ(other->counts()->packed, 0);
+  EXPECT_TRUE(*other->knows({"a.png", "v1"}));
   EXPECT_FALSE(other->add_dropped({{{"a", "1"}, "gone"}}));
   EXPECT_EQ(Ledger::open_read_only(dir_ + "/none").error().code, Code::kNotFound);
+}
+
+class LedgerJournalTest : public LedgerTest {
+ protected:
+  Result<Ledger> open(const std::string& host, int writer) {
+    return Ledger::open_as({.path = dir_ + "/" + host + ".db",
+                            .writer = writer,
+                            .journal = store_,
+                            .journal_prefix = "ledger/"});
+  }
+  std::shared_ptr<storage::MemoryStore> store_ = std::make_shared<storage::MemoryStore>();
+};
+
+TEST_F(LedgerJournalTest, WhatOneHostWritesAllOthersKnow) {
+  auto first = open("a", 0), second = open("b", 1);
+  ASSERT_TRUE(first && second);
+  EXPECT_TRUE(*first->begin_shard({.number = 0, .key = "s-0.tar"}, {sample("a")},
+                                  {{{"b.png", "v1"}, "flat"}}));
+  EXPECT_FALSE(*second->knows({"a.png", "v1"}));
+  int asked = 0;
+  // It is asked with all that others did before, and its No changes nothing.
+  EXPECT_FALSE(*second->begin_shard(
+      {.number = 1'000'000'000, .key = "s-w1-0.tar"}, {sample("a")}, {}, [&]() -> Result<bool> {
+        ++asked;
+        YARD_ASSIGN(const bool is_known, second->knows({"a.png", "v1"}));
+        return !is_known;
+      }));
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE(*second->confirm_shard({0, "s-0.tar", "etag", 77, 1}));
+  ASSERT_TRUE(second->add_rejected({{"bad.png", "v1"}}));
+  auto third = open("c", 2);
+  ASSERT_TRUE(third) << third.error().message;
+  EXPECT_EQ(third->counts()->packed, 1);
+  EXPECT_EQ(third->counts()->shard_bytes, 77);
+  EXPECT_TRUE(*third->is_rejected({"bad.png", "v1"}));
+  EXPECT_EQ(third->hashes_of_others(0)->size(), 1U);
+}
+
+TEST_F(LedgerJournalTest, ThoseWhoPublishAtTheSameTimeLearnWhoWasLater) {
+  auto first = open("a", 0), second = open("b", 1);
+  ASSERT_TRUE(first->begin_shard({.number = 0, .key = "s-0.tar"}, {sample("a")}, {}));
+  ASSERT_TRUE(first->confirm_shard({0, "s-0.tar", "etag", 77, 1}));
+  ASSERT_TRUE(second->refresh());
+  EXPECT_EQ(*first->manifest_due(), 1);
+  EXPECT_EQ(*second->manifest_due(), 1);
+  EXPECT_TRUE(*second->manifest_published(1));
+  EXPECT_FALSE(*first->manifest_published(1));
+  EXPECT_EQ(*first->manifest_due(), 0);
+}
+
+TEST_F(LedgerJournalTest, TwoOfOneNumberAreTold) {
+  auto first = open("a", 0), again = open("b", 0);
+  ASSERT_TRUE(first->add_dropped({{{"x", "1"}, "gone"}}));
+  EXPECT_EQ(again->add_dropped({{{"y", "1"}, "gone"}}).error().code, Code::kUnavailable);
+}
+
+TEST_F(LedgerJournalTest, ADamagedJournalIsCorrupt) {
+  for (const char* entry : {"{", "{}", R"({"op":"fly"})", R"({"op":"begin","number":1})",
+                            R"({"op":"drop","dropped":[["a"]]})", R"({"op":"confirm"})"}) {
+    ASSERT_TRUE(storage::put_text(*store_, "ledger/00000001.json", entry));
+    EXPECT_EQ(open("a", 0).error().code, Code::kCorrupt) << entry;
+  }
+  ASSERT_TRUE(store_->remove("ledger/00000001.json"));
+  ASSERT_TRUE(storage::put_text(*store_, "ledger/00000002.json", "{}"));
+  EXPECT_TRUE(open("a", 0)) << "what lies behind a gap was never written by us";
+}
+
+TEST(QueueNotification, IsAddedBesideThoseThatAreThere) {
+  const std::string arn = "arn:aws:sqs:us-east-1:1:q";
+  const std::string rule =
+      "<QueueConfiguration><Queue>" + arn + "</Queue><Event>s3:ObjectCreated:*</Event>";
+  for (const char* none : {"", "<NotificationConfiguration xmlns=\"http://s3\"/>"}) {
+    const auto made = with_queue_notification(none, arn, "in/a&b");
+    ASSERT_TRUE(made);
+    EXPECT_TRUE(made->starts_with("<NotificationConfiguration>" + rule)) << *made;
+    EXPECT_NE(made->find("<Value>in/a&amp;b</Value>"), std::string::npos);
+    EXPECT_EQ(*with_queue_notification(*made, arn, "in/a&b"), *made);
+    const auto both = with_queue_notification(*made, arn + "2", "");
+    EXPECT_NE(both->find(arn + "</Queue>"), std::string::npos);
+    EXPECT_NE(both->find(arn + "2</Queue>"), std::string::npos);
+  }
+  EXPECT_EQ(with_queue_notification("<Error/>", arn, "").error().code, Code::kInvalidArgument);
 }
 
 TEST(ObjectEvents, AreReadBackAndAreThoseOfS3) {
@@ -135,7 +231,8 @@ name: emoji
 source: raw
 output: out
 shard_size: 1MiB
-queue: {visibility: 2m, receives_max: 9}
+end_marker: _SUCCESS
+queue: {sqs: uploads, notifications: true, visibility: 2m, receives_max: 9}
 pictures: {formats: [png], aspect_max: 2.5, caption_required: false, near_duplicate_distance: 8}
 encode: {format: jpeg, side_max: 512}
 steps: [{command: "python3 'a b.py' -x", timeout: 5s}]
@@ -144,6 +241,8 @@ steps: [{command: "python3 'a b.py' -x", timeout: 5s}]
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(spec->shard_bytes_max, 1U << 20);
   EXPECT_EQ(spec->visibility.count(), 120);
+  EXPECT_EQ(spec->queue_sqs, "uploads");
+  EXPECT_EQ(spec->end_marker, "_SUCCESS");
   EXPECT_EQ(spec->pictures.near_duplicate_distance, 8);
   EXPECT_FALSE(spec->pictures.caption_required);
   EXPECT_EQ(spec->encode.format, EncodeFormat::kJpeg);
@@ -154,6 +253,10 @@ steps: [{command: "python3 'a b.py' -x", timeout: 5s}]
         "{source: a, output: b, pictures: {near_duplicate_distance: 16}}",
         "{source: a, output: b, steps: [{command: 'x \"y'}]}",
         "{source: a, output: b, name: 'a/b'}",
+        "{source: a, output: b, queue: {sqs: a, path: q.db}}",
+        "{source: a, output: b, queue: {notifications: true}}",
+        "{source: a, output: b, steps: [{command: x, url: 'http://y'}]}",
+        "{source: a, output: b, steps: [{url: 'ftp://y'}]}",
         "{source: a, output: b, pictures: {side_min: 9, side_max: 3}}"})
     EXPECT_EQ(parse_prep_spec(bad, "s.yaml").error().code, Code::kInvalidArgument) << bad;
 }

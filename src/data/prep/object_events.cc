@@ -65,6 +65,10 @@ Result<std::optional<ObjectEvent>> parse_object_event(std::string_view body) {
   return parse_record(records[0]);
 }
 
+ObjectVersion version_of(const ObjectEvent& event) {
+  return {event.key, without_quotes(event.etag)};
+}
+
 std::string dedupe_key(const ObjectEvent& event) {
   return event.bucket + "/" + event.key + " " + without_quotes(event.etag);
 }

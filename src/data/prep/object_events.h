@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "storage/object_store.h"
+#include "prep/ledger.h"
 
 namespace yard::prep {
 
@@ -26,6 +26,8 @@ std::string write_object_event(const ObjectEvent& event);
 // a message, or of several records.
 Result<std::optional<ObjectEvent>> parse_object_event(std::string_view body);
 
+// As the ledger knows it.
+ObjectVersion version_of(const ObjectEvent& event);
 // By which a queue knows an object version that it had before.
 std::string dedupe_key(const ObjectEvent& event);
 

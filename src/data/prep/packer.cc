@@ -19,12 +19,49 @@ std::string json_text(const Json& json) {
 Result<std::unique_ptr<Packer>> Packer::open(const PrepSpec& spec, PackerPlace place,
                                              Ledger& ledger) {
   std::unique_ptr<Packer> packer(new Packer(spec, std::move(place), ledger));
-  YARD_TRY(packer->recover());
-  if (spec.pictures.near_duplicate_distance >= 0) {
-    YARD_ASSIGN(const std::vector<Ledger::Hash> hashes, ledger.hashes());
-    for (const Ledger::Hash& hash : hashes) packer->hashes_.add(hash.phash, hash.id);
-  }
+  YARD_ASSIGN(const std::optional<ShardRecord> pending, ledger.pending());
+  if (pending) YARD_TRY(packer->settle(*pending));
+  YARD_TRY(packer->read_hashes());
   return packer;
+}
+
+Status Packer::read_hashes() {
+  hashes_ = NearDuplicates();
+  hash_objects_.clear();
+  last_hash_id_ = 0;
+  if (spec_.pictures.near_duplicate_distance < 0) return Ok{};
+  YARD_ASSIGN(const std::vector<Ledger::Hash> hashes, ledger_.hashes());
+  for (const Ledger::Hash& hash : hashes) {
+    hashes_.add(hash.phash, hash.id);
+    last_hash_id_ = hash.id;
+  }
+  for (const PackedSample& sample : samples_) add_held_hash(sample.phash, sample.object.key);
+  return Ok{};
+}
+
+void Packer::add_held_hash(uint64_t phash, const std::string& key) {
+  hash_objects_.emplace(next_hash_id_, key);
+  hashes_.add(phash, next_hash_id_++);
+}
+
+// False: one of them is near to a sample that is held.
+Result<bool> Packer::take_hashes_of_others() {
+  if (spec_.pictures.near_duplicate_distance < 0) return true;
+  YARD_ASSIGN(const auto hashes, ledger_.hashes_of_others(last_hash_id_));
+  bool is_apart = true;
+  for (const Ledger::Hash& hash : hashes) {
+    for (const PackedSample& sample : samples_)
+      is_apart &= phash_distance(sample.phash, hash.phash) > spec_.pictures.near_duplicate_distance;
+    hashes_.add(hash.phash, hash.id);
+    last_hash_id_ = hash.id;
+  }
+  return is_apart;
+}
+
+Status Packer::refresh() {
+  YARD_TRY(ledger_.refresh());
+  YARD_TRY(take_hashes_of_others());
+  return Ok{};
 }
 
 Status Packer::check_recovered(const ShardRecord& shard) {
@@ -41,31 +78,48 @@ Status Packer::check_recovered(const ShardRecord& shard) {
   return Ok{};
 }
 
-Status Packer::recover() {
-  YARD_ASSIGN(std::optional<ShardRecord> pending, ledger_.pending());
-  if (!pending) return Ok{};
-  if (pending->sample_count == 0) return ledger_.confirm_shard(*pending);
-  auto info = place_.output.head(pending->key);
-  if (!info && info.error().code == Code::kNotFound) return ledger_.forget_shard(pending->number);
-  if (!info) return info.error();
-  YARD_TRY(check_recovered(*pending));
-  pending->etag = info->etag;
-  pending->size_bytes = int64_t(info->size_bytes);
-  log_info("{}: was written by a run that ended before it could say so", pending->key);
-  return ledger_.confirm_shard(*pending);
+Status Packer::settle(ShardRecord shard) {
+  if (shard.sample_count > 0) {
+    auto info = place_.output.head(shard.key);
+    if (!info && info.error().code == Code::kNotFound) {
+      YARD_TRY(ledger_.forget_shard(shard.number));
+      return read_hashes();
+    }
+    if (!info) return info.error();
+    YARD_TRY(check_recovered(shard));
+    shard.etag = info->etag;
+    shard.size_bytes = int64_t(info->size_bytes);
+  }
+  YARD_TRY(ledger_.confirm_shard(shard));
+  log_info("{}: was written by a run that ended before it could say so", shard.key);
+  return Ok{};
+}
+
+// The message of what lies in a shard that is begun comes only where its writer keeps it no more.
+Result<bool> Packer::is_done_with(const ObjectVersion& object) {
+  YARD_ASSIGN(const bool is_known, ledger_.knows(object));
+  if (!is_known) return false;
+  YARD_ASSIGN(const auto pending, ledger_.pending_shard_of(object));
+  if (!pending) return true;
+  YARD_TRY(settle(*pending));
+  return ledger_.knows(object);
 }
 
 Result<std::string> Packer::near_duplicate_of(const Work& work) {
   if (spec_.pictures.near_duplicate_distance < 0) return std::string();
-  const auto match = hashes_.nearest(work.measures.phash, spec_.pictures.near_duplicate_distance);
-  if (!match) return std::string();
-  std::string other;
-  if (const auto held = hash_objects_.find(match->id); held != hash_objects_.end()) {
-    other = held->second;
-  } else {
-    YARD_ASSIGN(other, ledger_.key_of(match->id));
+  const auto matches = hashes_.find(work.measures.phash, spec_.pictures.near_duplicate_distance);
+  for (const NearDuplicates::Match& match : matches) {
+    std::string other;
+    if (const auto held = hash_objects_.find(match.id); held != hash_objects_.end()) {
+      other = held->second;
+    } else {
+      YARD_ASSIGN(other, ledger_.key_of({match.hash, match.id}));
+    }
+    // Empty: a shard that was forgotten had it, or it was removed.
+    if (!other.empty())
+      return fmt::format("near_duplicate: {} bits from {}", match.distance, other);
   }
-  return fmt::format("near_duplicate: {} bits from {}", match->distance, other);
+  return std::string();
 }
 
 Result<std::string> Packer::duplicate_of(const Work& work) {
@@ -109,8 +163,9 @@ Status Packer::add_to_shard(const std::string& sample_key, const Work& work) {
   if (is_full) YARD_TRY(flush());
   if (!shard_) {
     YARD_ASSIGN(shard_number_, ledger_.next_shard_number());
-    YARD_ASSIGN(PrepShard begun,
-                PrepShard::begin(place_.output, shard_key_of(place_.shard_prefix, shard_number_)));
+    YARD_ASSIGN(
+        PrepShard begun,
+        PrepShard::begin(place_.output, Ledger::shard_key(place_.shard_prefix, shard_number_)));
     shard_.emplace(std::move(begun));
   }
   return shard_->add(sample_key, members);
@@ -133,31 +188,26 @@ Status Packer::pack(Work& work) {
   sample_keys_.insert(sample_key);
   sha256s_.emplace(work.measures.sha256, work.object.key);
   etags_.emplace(work.object.key, work.object.etag);
-  if (spec_.pictures.near_duplicate_distance >= 0) {
-    hash_objects_.emplace(next_hash_id_, work.object.key);
-    hashes_.add(work.measures.phash, next_hash_id_++);
-  }
+  if (spec_.pictures.near_duplicate_distance >= 0)
+    add_held_hash(work.measures.phash, work.object.key);
   hold(work);
   return Ok{};
 }
 
 Status Packer::end_without_shard(Work& work) {
   if (work.fate == Fate::kRetry) {
-    auto changed = place_.queues.change_visibility(place_.queue_name, work.receipt, work.retry_s);
-    if (!changed) return changed.error();
     ++counts_.retried;
-    return Ok{};
+    return place_.messages.hide({work.receipt}, work.retry_s);
   }
   if (work.fate == Fate::kReject) {
-    auto rejected = place_.queues.reject(place_.queue_name, work.receipt, work.reason);
-    if (!rejected) return rejected.error();
-    if (*rejected) ++counts_.rejected;
+    YARD_ASSIGN(const bool is_rejected,
+                place_.messages.reject(work.receipt, work.message, work.reason));
+    if (is_rejected) ++counts_.rejected;
+    if (is_rejected && !work.object.key.empty()) rejected_.push_back(work.object);
     return Ok{};
   }
-  auto removed = place_.queues.remove(place_.queue_name, {work.receipt});
-  if (!removed) return removed.error();
   ++counts_.ignored;
-  return Ok{};
+  return place_.messages.remove({work.receipt});
 }
 
 void Packer::hold(const Work& work) {
@@ -176,10 +226,9 @@ Status Packer::take(Work work) {
         return Ok{};
       }
     }
-    YARD_ASSIGN(const bool is_known, ledger_.knows(work.object));
-    if (is_known) {
-      auto removed = place_.queues.remove(place_.queue_name, {work.receipt});
-      if (!removed) return removed.error();
+    YARD_ASSIGN(const bool is_done, is_done_with(work.object));
+    if (is_done) {
+      YARD_TRY(place_.messages.remove({work.receipt}));
       const std::lock_guard lock(mutex_);
       ++counts_.repeated;
       return Ok{};
@@ -194,34 +243,92 @@ Status Packer::take(Work work) {
   return end_without_shard(work);
 }
 
+Result<bool> Packer::fits_others(const PackedSample& sample) {
+  YARD_ASSIGN(const bool has_other, ledger_.has_other_version(sample.object));
+  YARD_ASSIGN(const bool is_taken, ledger_.has_sample_key(sample.sample_key));
+  if (has_other || is_taken) return false;
+  if (!spec_.pictures.keep_duplicates) {
+    YARD_ASSIGN(const std::string twin, ledger_.object_of_sha256(sample.sha256));
+    if (!twin.empty()) return false;
+  }
+  if (sample.contributor.empty()) return true;
+  YARD_ASSIGN(const bool is_withdrawn, ledger_.is_withdrawn(sample.contributor));
+  return !is_withdrawn;
+}
+
+Result<bool> Packer::still_fits() {
+  for (const auto& [object, receipt] : held_) {
+    YARD_ASSIGN(const bool is_known, ledger_.knows(object));
+    if (is_known) return false;
+  }
+  for (const PackedSample& sample : samples_) {
+    YARD_ASSIGN(const bool fits, fits_others(sample));
+    if (!fits) return false;
+  }
+  return take_hashes_of_others();
+}
+
+std::vector<std::string> Packer::held_receipts() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> receipts;
+  for (const auto& [object, receipt] : held_) receipts.push_back(receipt);
+  return receipts;
+}
+
+Status Packer::abandon() {
+  log_info("{} messages go back to the queue: another writer was faster with some", held_.size());
+  YARD_TRY(place_.messages.hide(held_receipts(), 0));
+  {
+    const std::lock_guard lock(mutex_);
+    counts_.retried += held_.size();
+    forget_held();
+  }
+  return read_hashes();
+}
+
+// Others took this run for dead and its samples for their own.
+Status Packer::unpublish(const std::string& shard_key) {
+  log_warning("{}: was given up by others while it was written", shard_key);
+  YARD_TRY(place_.output.remove(shard_key));
+  return place_.output.remove(shards::index_key(shard_key));
+}
+
 Status Packer::flush() {
   if (held_.empty()) return Ok{};
+  const auto fits = [this] { return still_fits(); };
   if (shard_) {
     ShardRecord record;
     record.number = shard_number_;
     record.key = shard_->key();
     record.sample_count = int64_t(samples_.size());
-    YARD_TRY(ledger_.begin_shard(record, samples_, dropped_));
+    YARD_ASSIGN(const bool is_begun, ledger_.begin_shard(record, samples_, dropped_, fits));
+    if (!is_begun) return abandon();
     YARD_ASSIGN(const storage::ObjectInfo info, shard_->commit());
     record.etag = info.etag;
     record.size_bytes = int64_t(info.size_bytes);
-    YARD_TRY(ledger_.confirm_shard(record));
+    YARD_ASSIGN(const bool is_confirmed, ledger_.confirm_shard(record));
+    if (!is_confirmed) {
+      YARD_TRY(unpublish(record.key));
+      return abandon();
+    }
   } else {
-    YARD_TRY(ledger_.add_dropped(dropped_));
+    YARD_ASSIGN(const bool is_added, ledger_.add_dropped(dropped_, fits));
+    if (!is_added) return abandon();
   }
+  YARD_TRY(place_.messages.remove(held_receipts()));
   const std::lock_guard lock(mutex_);
-  std::vector<std::string> receipts;
-  for (const auto& [object, receipt] : held_) receipts.push_back(receipt);
-  if (auto removed = place_.queues.remove(place_.queue_name, receipts); !removed)
-    return removed.error();
+  count_held();
   forget_held();
   return Ok{};
 }
 
-void Packer::forget_held() {
+void Packer::count_held() {
   counts_.packed += samples_.size();
   counts_.dropped += dropped_.size();
   counts_.shards += shard_ ? 1 : 0;
+}
+
+void Packer::forget_held() {
   shard_.reset();
   samples_.clear();
   dropped_.clear();
@@ -237,17 +344,7 @@ std::chrono::steady_clock::duration Packer::held_for() const {
 }
 
 Status Packer::keep_alive() {
-  std::vector<std::string> receipts;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [object, receipt] : held_) receipts.push_back(receipt);
-  }
-  for (const std::string& receipt : receipts) {
-    auto changed = place_.queues.change_visibility(place_.queue_name, receipt,
-                                                   int64_t(spec_.visibility.count()));
-    if (!changed) return changed.error();
-  }
-  return Ok{};
+  return place_.messages.hide(held_receipts(), int64_t(spec_.visibility.count()));
 }
 
 PackerCounts Packer::counts() const {

@@ -16,13 +16,13 @@ constexpr int kLowSide = 8;     // of the frequencies that count
 constexpr int kFixedBits = 22;  // of a weight's fraction, as in Pillow
 constexpr int kSplitBits = 11;
 
+// sinc(x) * sinc(x / 3); sin(3a) = sin(a) (3 - 4 sin(a)^2).
 double lanczos(double x) {
-  const auto sinc = [](double v) {
-    if (v == 0) return 1.0;
-    v *= std::numbers::pi;
-    return std::sin(v) / v;
-  };
-  return -3 <= x && x < 3 ? sinc(x) * sinc(x / 3) : 0;
+  if (x == 0) return 1;
+  if (x < -3 || x >= 3) return 0;
+  const double a = x * (std::numbers::pi / 3);
+  const double sine = std::sin(a);
+  return sine * sine * (3 - 4 * sine * sine) / (3 * a * a);
 }
 
 // The weights of the levels that one output level is made of.
@@ -63,14 +63,15 @@ uint8_t to_level(int32_t sum) {
 }
 
 // Pairs of 16-bit numbers are what the processor multiplies and adds fastest.
-struct SplitWeights {
+struct SplitTaps {
+  int first = 0;
   std::vector<int16_t> high;
   std::vector<int16_t> low;
 };
 
-SplitWeights split(const std::vector<int32_t>& weights) {
-  SplitWeights parts;
-  for (const int32_t weight : weights) {
+SplitTaps split(const Taps& taps) {
+  SplitTaps parts{taps.first, {}, {}};
+  for (const int32_t weight : taps.weights) {
     parts.high.push_back(static_cast<int16_t>(weight >> kSplitBits));
     parts.low.push_back(static_cast<int16_t>(weight & ((1 << kSplitBits) - 1)));
   }
@@ -85,17 +86,16 @@ int32_t dot(const int16_t* a, const int16_t* b, size_t count) {
 
 GreyPicture resize_rows(const GreyPicture& in, int width) {
   GreyPicture out{width, in.height, std::vector<uint8_t>(size_t(width) * in.height)};
-  const std::vector<Taps> taps = all_taps(in.width, width);
-  std::vector<SplitWeights> weights;
-  for (const Taps& each : taps) weights.push_back(split(each.weights));
+  std::vector<SplitTaps> taps;
+  for (const Taps& each : all_taps(in.width, width)) taps.push_back(split(each));
   std::vector<int16_t> row(in.width);
   for (int y = 0; y < in.height; ++y) {
     std::copy_n(&in.levels[size_t(y) * in.width], in.width, row.begin());
     for (int x = 0; x < width; ++x) {
-      const int16_t* levels = row.data() + taps[x].first;
-      const size_t count = weights[x].high.size();
-      const int32_t high = dot(levels, weights[x].high.data(), count);
-      const int32_t low = dot(levels, weights[x].low.data(), count);
+      const SplitTaps& tap = taps[x];
+      const int16_t* levels = row.data() + tap.first;
+      const int32_t high = dot(levels, tap.high.data(), tap.high.size());
+      const int32_t low = dot(levels, tap.low.data(), tap.low.size());
       out.levels[size_t(y) * width + x] =
           to_level((1 << (kFixedBits - 1)) + (high << kSplitBits) + low);
     }

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "base/log.h"
+#include "prep/kept_queue_internal.h"
 #include "prep/packer_internal.h"
 #include "prep/prep_run.h"
 #include "shards/shard_reader.h"
@@ -66,9 +67,10 @@ Result<uint64_t> rewrite_shard(storage::ObjectStore& output, Ledger& ledger, Sha
 
 }  // namespace
 
-Status publish_manifest(const PrepSpec& spec, const PrepPlaces& places, Ledger& ledger) {
-  YARD_ASSIGN(const int64_t version, ledger.manifest_due());
-  if (version == 0) return Ok{};
+namespace {
+
+Status put_manifest(const PrepSpec& spec, const PrepPlaces& places, Ledger& ledger,
+                    int64_t version) {
   YARD_ASSIGN(const std::vector<ShardRecord> shards, ledger.shards());
   YARD_ASSIGN(const LedgerCounts counts, ledger.counts());
   std::string lines;
@@ -91,20 +93,38 @@ Status publish_manifest(const PrepSpec& spec, const PrepPlaces& places, Ledger& 
     auto swept = storage::sweep_parts(*places.output, key, std::chrono::minutes(10));
     if (!swept) log_warning("{}: old parts stay: {}", key, swept.error().message);
   }
-  return ledger.manifest_published(version);
+  return Ok{};
+}
+
+}  // namespace
+
+Status publish_manifest(const PrepSpec& spec, const PrepPlaces& places, Ledger& ledger) {
+  YARD_TRY(ledger.refresh());
+  YARD_ASSIGN(int64_t version, ledger.manifest_due());
+  bool is_last = version == 0;
+  while (!is_last) {
+    YARD_TRY(put_manifest(spec, places, ledger, version));
+    YARD_ASSIGN(is_last, ledger.manifest_published(version));
+    if (is_last) break;
+    // Another writer was faster, and its manifest may lie under ours, which is older.
+    YARD_ASSIGN(const int64_t due, ledger.manifest_due());
+    version = due == 0 ? version + 1 : due;
+  }
+  return Ok{};
 }
 
 Result<RemovalReport> remove_contributor(const PrepSpec& spec, const PrepPlaces& places,
                                          const std::string& contributor, const StopToken& stop) {
   if (contributor.empty()) return Error{Code::kInvalidArgument, "the contributor has no name"};
-  YARD_ASSIGN(Ledger ledger, Ledger::open(ledger_path(places.state_dir)));
+  YARD_ASSIGN(Ledger ledger, open_ledger(places));
   {
     // A shard of a run that died is settled first.
-    YARD_ASSIGN(PrepQueue queue, open_prep_queue(spec, places.state_dir));
+    YARD_TRY(fetch_queue(spec, places));
+    YARD_ASSIGN(const auto messages, open_messages(spec, places));
     YARD_ASSIGN(const auto packer,
                 Packer::open(spec,
-                             {queue.queues, queue.name, *places.output,
-                              places.output_prefix + spec.prefix, places.source_prefix},
+                             {*messages, *places.output, places.output_prefix + spec.prefix,
+                              places.source_prefix},
                              ledger));
   }
   YARD_ASSIGN(const std::vector<ShardRecord> stale, ledger.withdraw(contributor));
@@ -116,6 +136,11 @@ Result<RemovalReport> remove_contributor(const PrepSpec& spec, const PrepPlaces&
     ++report.shard_count;
   }
   YARD_TRY(publish_manifest(spec, places, ledger));
+  YARD_ASSIGN(const bool is_unsettled, ledger.has_unsettled_removals());
+  if (is_unsettled)
+    return Error{Code::kUnavailable,
+                 "a shard with some of theirs is just being written; once that run has gone on, "
+                 "the same command ends it"};
   return report;
 }
 

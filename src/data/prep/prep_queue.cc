@@ -1,4 +1,9 @@
+#include <algorithm>
+#include <span>
+
+#include "base/crc32c.h"
 #include "images/picture_size.h"
+#include "prep/kept_queue_internal.h"
 #include "prep/object_events.h"
 #include "prep/prep_run.h"
 
@@ -6,54 +11,47 @@ namespace yard::prep {
 namespace {
 
 constexpr size_t kSendCount = 500;
-constexpr int64_t kRetentionSeconds = 1'209'600;  // as long as a queue can keep messages
 
-// The queue of a spec that was changed keeps its messages.
-Status make_queue(queue::MessageQueues& queues, const std::string& name,
-                  const queue::QueueAttributes& attributes) {
-  auto created = queues.create(name, attributes);
-  if (created) return Ok{};
-  if (created.error().code != Code::kInvalidArgument) return created.error();
-  YARD_ASSIGN(queue::QueueInfo info, queues.info(name));
-  info.attributes.visibility_timeout_s = attributes.visibility_timeout_s;
-  info.attributes.dead_letter_queue = attributes.dead_letter_queue;
-  info.attributes.receive_count_max = attributes.receive_count_max;
-  return queues.set_attributes(name, info.attributes);
+bool is_of_share(const PrepPlaces& places, const std::string& key) {
+  const uint32_t hash = crc32c(std::as_bytes(std::span(key.data(), key.size())));
+  return places.share_count <= 1 || int(hash % uint32_t(places.share_count)) == places.share_index;
 }
 
 }  // namespace
 
-Result<PrepQueue> open_prep_queue(const PrepSpec& spec, const std::string& state_dir) {
-  queue::MessageQueuesOptions options;
-  options.path = spec.queue_path.empty() ? state_dir + "/queue.db" : spec.queue_path;
-  // After a power cut the ledger knows what is done, and a listing what is not.
-  options.power_safe = false;
-  YARD_ASSIGN(queue::MessageQueues queues, queue::MessageQueues::open(options));
-  const std::string name = spec.queue_name.empty() ? spec.name : spec.queue_name;
-  PrepQueue made{std::move(queues), name, name + "-dead"};
-  queue::QueueAttributes dead;
-  dead.retention_s = kRetentionSeconds;
-  YARD_TRY(make_queue(made.queues, made.dead_name, dead));
-  queue::QueueAttributes attributes;
-  attributes.visibility_timeout_s = int64_t(spec.visibility.count());
-  attributes.retention_s = kRetentionSeconds;
-  attributes.dead_letter_queue = made.dead_name;
-  attributes.receive_count_max = spec.receive_count_max;
-  YARD_TRY(make_queue(made.queues, made.name, attributes));
-  return made;
+std::string ledger_path(const std::string& state_dir) {
+  return state_dir + "/ledger.db";
 }
 
-Result<ScanCounts> scan_source(PrepQueue& queue, storage::ObjectStore& store,
-                               const std::string& prefix, const std::string& bucket,
-                               const StopToken& stop) {
-  YARD_ASSIGN(const std::vector<storage::ObjectInfo> objects, store.list_all(prefix));
+Result<std::unique_ptr<PrepMessages>> open_messages(const PrepSpec& spec,
+                                                    const PrepPlaces& places) {
+  if (spec.queue_sqs.empty()) return open_file_messages(spec, places.state_dir);
+  if (!places.sqs || !places.s3)
+    return Error{Code::kInvalidArgument, "queue: sqs: there is no service to ask"};
+  return open_sqs_messages(spec, {*places.sqs, *places.s3, places.bucket, places.source_prefix});
+}
+
+Result<Ledger> open_ledger(const PrepPlaces& places) {
+  LedgerOptions options;
+  options.path = ledger_path(places.state_dir);
+  options.writer = places.journal ? std::max(places.writer, 0) : places.writer;
+  options.journal = places.journal;
+  options.journal_prefix = places.journal_prefix + "ledger/";
+  return Ledger::open_as(options);
+}
+
+Result<ScanCounts> scan_source(const PrepPlaces& places, PrepMessages& messages,
+                               const std::string& prefix, const StopToken& stop) {
+  YARD_ASSIGN(const std::vector<storage::ObjectInfo> objects, places.source->list_all(prefix));
+  auto ledger = Ledger::open_read_only(ledger_path(places.state_dir));
+  if (!ledger && ledger.error().code != Code::kNotFound) return std::move(ledger).error();
   ScanCounts counts;
-  std::vector<queue::NewMessage> messages;
+  std::vector<queue::NewMessage> batch;
   const auto send = [&]() -> Status {
-    if (messages.empty()) return Ok{};
-    YARD_ASSIGN(const auto sent, queue.queues.send(queue.name, messages));
-    for (const queue::SentMessage& message : sent) counts.accepted += message.is_new ? 1 : 0;
-    messages.clear();
+    if (batch.empty()) return Ok{};
+    YARD_ASSIGN(const uint64_t new_count, messages.send(batch));
+    counts.accepted += new_count;
+    batch.clear();
     return Ok{};
   };
   for (const storage::ObjectInfo& object : objects) {
@@ -64,37 +62,39 @@ Result<ScanCounts> scan_source(PrepQueue& queue, storage::ObjectStore& store,
       continue;
     }
     ++counts.pictures;
-    const ObjectEvent event{bucket, object.key, object.etag, object.size_bytes};
-    messages.push_back({.body = write_object_event(event), .dedupe_key = dedupe_key(event)});
-    if (messages.size() == kSendCount) YARD_TRY(send());
+    if (!is_of_share(places, object.key)) continue;
+    const ObjectEvent event{places.bucket, object.key, object.etag, object.size_bytes};
+    if (ledger) {
+      const ObjectVersion version = version_of(event);
+      YARD_ASSIGN(const bool is_done, ledger->is_settled(version));
+      YARD_ASSIGN(const bool is_rejected, ledger->is_rejected(version));
+      if (is_done || is_rejected) continue;
+    }
+    batch.push_back({.body = write_object_event(event), .dedupe_key = dedupe_key(event)});
+    if (batch.size() == kSendCount) YARD_TRY(send());
   }
   YARD_TRY(send());
   return counts;
 }
 
-std::string ledger_path(const std::string& state_dir) {
-  return state_dir + "/ledger.db";
-}
-
-Result<PrepStatus> prep_status(const PrepSpec& spec, const std::string& state_dir) {
+Result<PrepStatus> prep_status(const PrepSpec& spec, const PrepPlaces& places) {
   PrepStatus status;
-  auto ledger = Ledger::open_read_only(ledger_path(state_dir));
+  // A journal's file is made of it first.
+  if (places.journal) YARD_TRY(open_ledger(places));
+  YARD_TRY(fetch_queue(spec, places));
+  auto ledger = Ledger::open_read_only(ledger_path(places.state_dir));
   if (!ledger) return std::move(ledger).error().while_("nothing was prepared yet");
   YARD_ASSIGN(status.ledger, ledger->counts());
-  YARD_ASSIGN(PrepQueue queue, open_prep_queue(spec, state_dir));
-  YARD_ASSIGN(const queue::QueueInfo info, queue.queues.info(queue.name));
-  YARD_ASSIGN(const queue::QueueInfo dead, queue.queues.info(queue.dead_name));
-  status.queue = info.counts;
-  status.dead = dead.counts;
+  YARD_ASSIGN(const auto messages, open_messages(spec, places));
+  YARD_ASSIGN(status.queue, messages->counts());
+  YARD_ASSIGN(status.dead, messages->dead_counts());
   return status;
 }
 
-Result<std::vector<DeadLetter>> dead_letters(const PrepSpec& spec, const std::string& state_dir) {
-  YARD_ASSIGN(PrepQueue queue, open_prep_queue(spec, state_dir));
-  queue::ReceiveOptions wanted;
-  wanted.count_max = 1000;
-  wanted.visibility_timeout_s = 0;  // they stay as they are
-  YARD_ASSIGN(const auto messages, queue.queues.receive(queue.dead_name, wanted));
+Result<std::vector<DeadLetter>> dead_letters(const PrepSpec& spec, const PrepPlaces& places) {
+  YARD_TRY(fetch_queue(spec, places));
+  YARD_ASSIGN(const auto opened, open_messages(spec, places));
+  YARD_ASSIGN(const auto messages, opened->dead_letters());
   std::vector<DeadLetter> letters;
   for (const queue::ReceivedMessage& message : messages) {
     const auto event = parse_object_event(message.body);
@@ -102,6 +102,24 @@ Result<std::vector<DeadLetter>> dead_letters(const PrepSpec& spec, const std::st
     letters.push_back({has_key ? (*event)->key : message.body, message.dead_letter_reason});
   }
   return letters;
+}
+
+Result<int64_t> redrive(const PrepSpec& spec, const PrepPlaces& places) {
+  YARD_TRY(fetch_queue(spec, places));
+  YARD_ASSIGN(const auto messages, open_messages(spec, places));
+  YARD_ASSIGN(const int64_t count, messages->redrive());
+  YARD_TRY(keep_queue(spec, places));
+  return count;
+}
+
+Result<ScanCounts> scan_into_queue(const PrepSpec& spec, const PrepPlaces& places,
+                                   const std::string& prefix, const StopToken& stop) {
+  if (places.journal) YARD_TRY(open_ledger(places));
+  YARD_TRY(fetch_queue(spec, places));
+  YARD_ASSIGN(const auto messages, open_messages(spec, places));
+  YARD_ASSIGN(const ScanCounts counts, scan_source(places, *messages, prefix, stop));
+  YARD_TRY(keep_queue(spec, places));
+  return counts;
 }
 
 }  // namespace yard::prep

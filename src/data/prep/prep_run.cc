@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "prep/kept_queue_internal.h"
 #include "prep/packer_internal.h"
 #include "prep/step_process.h"
 #include "prep/step_service.h"
@@ -30,11 +31,11 @@ constexpr auto kTickPeriod = std::chrono::seconds(1);
 class Pipeline {
  public:
   Pipeline(const PrepSpec& spec, const PrepPlaces& places, const PrepRunOptions& options,
-           PrepQueue& queue, Ledger& ledger, Packer& packer, const StopToken& stop)
+           PrepMessages& messages, Ledger& ledger, Packer& packer, const StopToken& stop)
       : spec_(spec),
         places_(places),
         options_(options),
-        queue_(queue),
+        messages_(messages),
         ledger_(ledger),
         packer_(packer),
         stop_(stop),
@@ -98,6 +99,9 @@ class Pipeline {
     for (auto& stage : stages_) stage->close();
   }
 
+  // Whether more may come than is there.
+  bool is_fed() const { return options_.follow || (!spec_.end_marker.empty() && !has_end_marker_); }
+
   Status receive() {
     auto last_scan = Clock::now();
     auto last_tick = Clock::now();
@@ -110,17 +114,14 @@ class Pipeline {
       wanted.count_max = worker_count_ * 4;
       wanted.visibility_timeout_s = int64_t(spec_.visibility.count());
       wanted.wait = kIdleWait;
-      YARD_ASSIGN(auto messages, queue_.queues.receive(queue_.name, wanted, stop_));
+      YARD_ASSIGN(auto messages, messages_.receive(wanted, stop_));
       if (messages.empty()) {
-        YARD_ASSIGN(const bool is_done, is_drained());
-        if (is_done && !options_.follow) return Ok{};
+        YARD_ASSIGN(const bool is_done, is_at_end());
+        if (is_done) return Ok{};
       }
       if (messages.empty() || Clock::now() - last_tick > kTickPeriod) {
         last_tick = Clock::now();
-        Work tick;
-        tick.fate = Fate::kTick;
-        if ((options_.follow || in_pipeline_ == 0) && !stages_.back()->push(std::move(tick)))
-          return Ok{};
+        if (!send_tick()) return Ok{};
       }
       for (queue::ReceivedMessage& message : messages) {
         ++in_pipeline_;
@@ -132,19 +133,42 @@ class Pipeline {
     return Ok{};
   }
 
+  // False: the run ends.
+  bool send_tick() {
+    Work tick;
+    tick.fate = Fate::kTick;
+    tick.is_idle = in_pipeline_ == 0;
+    return stages_.back()->push(std::move(tick));
+  }
+
+  Result<bool> is_at_end() {
+    YARD_ASSIGN(const bool is_empty, is_drained());
+    if (options_.follow) return false;
+    if (spec_.end_marker.empty()) return is_empty;
+    if (!has_end_marker_) {
+      auto marker = places_.source->head(places_.source_prefix + spec_.end_marker);
+      if (!marker && marker.error().code != Code::kNotFound) return marker.error();
+      has_end_marker_ = marker.has_value();
+    }
+    if (!is_empty || !has_end_marker_) return false;
+    // Notifications come late, or not at all: a listing has the last word.
+    YARD_ASSIGN(const ScanCounts counts, scan());
+    return counts.accepted == 0;
+  }
+
   // Nothing in work, nothing held, nothing that will come back.
   Result<bool> is_drained() {
-    YARD_ASSIGN(const queue::QueueInfo info, queue_.queues.info(queue_.name));
-    waiting_ = info.counts.visible + info.counts.delayed;
+    YARD_ASSIGN(const queue::QueueCounts counts, messages_.counts());
+    waiting_ = counts.visible + counts.delayed;
     tell();
     if (in_pipeline_ != 0) return false;
-    return info.counts.visible == 0 && info.counts.in_flight == 0 && info.counts.delayed == 0;
+    return counts.visible == 0 && counts.in_flight == 0 && counts.delayed == 0;
   }
 
  public:
   Result<ScanCounts> scan() {
     YARD_ASSIGN(const ScanCounts counts,
-                scan_source(queue_, *places_.source, places_.source_prefix, places_.bucket, stop_));
+                scan_source(places_, messages_, places_.source_prefix, stop_));
     scanned_ = counts.pictures;
     accepted_ += counts.accepted;
     return counts;
@@ -189,7 +213,8 @@ class Pipeline {
       asker = std::make_unique<StepProcess>(step, places_.env);
     else
       asker = std::make_unique<StepService>(step);
-    const std::string dir = fmt::format("{}/steps/{}", places_.state_dir, index);
+    const std::string dir =
+        fmt::format("{}/steps/{}-{}", places_.state_dir, ledger_.writer(), index);
     YARD_TRY(make_directories(dir));
     while (true) {
       std::vector<Work> batch = gather(*stages_[index], size_t(step.batch));
@@ -251,7 +276,7 @@ class Pipeline {
 
   Status pack() {
     while (std::optional<Work> work = stages_.back()->pop()) {
-      const Status taken = work->fate == Fate::kTick ? flush_if_due() : take(*std::move(work));
+      const Status taken = work->fate == Fate::kTick ? tick(*work) : take(*std::move(work));
       if (!taken) {
         fail(taken.error());
         close_all();
@@ -274,15 +299,25 @@ class Pipeline {
     return Ok{};
   }
 
-  // On the packer's thread, whenever there is time.
-  Status flush_if_due() {
-    const bool is_due = !options_.follow || packer_.held_for() > spec_.flush;
+  // On the packer's thread, once a second at least.
+  Status tick(const Work& tick) {
+    YARD_TRY(packer_.refresh());
+    const bool is_due = is_fed() ? packer_.held_for() > spec_.flush : tick.is_idle;
     if (packer_.holds_anything() && is_due) YARD_TRY(packer_.flush());
-    if (options_.follow && Clock::now() - last_manifest_ > spec_.flush) {
+    if (is_fed() && Clock::now() - last_manifest_ > spec_.flush) {
+      YARD_TRY(note_rejected());
       YARD_TRY(publish_manifest(spec_, places_, ledger_));
       last_manifest_ = Clock::now();
     }
     return Ok{};
+  }
+
+  // The queue is kept first: dead letters must not be known and nowhere.
+  Status note_rejected() {
+    const std::vector<ObjectVersion> rejected = packer_.take_rejected();
+    if (rejected.empty()) return Ok{};
+    YARD_TRY(keep_queue(spec_, places_));
+    return ledger_.add_rejected(rejected);
   }
 
   // Messages in work and held stay invisible.
@@ -295,11 +330,7 @@ class Pipeline {
         const std::lock_guard lock(mutex_);
         receipts.assign(in_work_.begin(), in_work_.end());
       }
-      for (const std::string& receipt : receipts) {
-        auto changed = queue_.queues.change_visibility(queue_.name, receipt,
-                                                       int64_t(spec_.visibility.count()));
-        if (!changed) return changed.error();
-      }
+      YARD_TRY(messages_.hide(receipts, int64_t(spec_.visibility.count())));
     }
     return Ok{};
   }
@@ -321,6 +352,8 @@ class Pipeline {
 
   Result<PrepReport> finish() {
     if (error_) return *error_;
+    YARD_TRY(note_rejected());
+    YARD_TRY(keep_queue(spec_, places_));
     YARD_TRY(publish_manifest(spec_, places_, ledger_));
     tell();
     return PrepReport{progress(), packer_.counts().repeated, scanned_, accepted_};
@@ -329,7 +362,7 @@ class Pipeline {
   const PrepSpec& spec_;
   const PrepPlaces& places_;
   const PrepRunOptions& options_;
-  PrepQueue& queue_;
+  PrepMessages& messages_;
   Ledger& ledger_;
   Packer& packer_;
   const StopToken stop_;
@@ -344,6 +377,7 @@ class Pipeline {
   std::atomic<int64_t> waiting_ = 0;
   std::atomic<uint64_t> scanned_ = 0;
   std::atomic<uint64_t> accepted_ = 0;
+  std::atomic<bool> has_end_marker_ = false;
   Clock::time_point last_manifest_ = Clock::now();  // the packer's thread's
   std::mutex mutex_;
   std::set<std::string> in_work_;  // receipts
@@ -354,15 +388,18 @@ class Pipeline {
 
 Result<PrepReport> run_prep(const PrepSpec& spec, const PrepPlaces& places,
                             const PrepRunOptions& options, const StopToken& stop) {
-  YARD_ASSIGN(Ledger ledger, Ledger::open(ledger_path(places.state_dir)));
-  YARD_ASSIGN(PrepQueue queue, open_prep_queue(spec, places.state_dir));
+  YARD_ASSIGN(Ledger ledger, open_ledger(places));
+  YARD_TRY(fetch_queue(spec, places));
+  YARD_ASSIGN(const auto messages, open_messages(spec, places));
   YARD_ASSIGN(const auto packer,
               Packer::open(spec,
-                           {queue.queues, queue.name, *places.output,
-                            places.output_prefix + spec.prefix, places.source_prefix},
+                           {*messages, *places.output, places.output_prefix + spec.prefix,
+                            places.source_prefix},
                            ledger));
-  Pipeline pipeline(spec, places, options, queue, ledger, *packer, stop);
-  if (spec.scan) YARD_TRY(pipeline.scan());
+  Pipeline pipeline(spec, places, options, *messages, ledger, *packer, stop);
+  // Of those that share a queue one fills it.
+  const bool is_filled_by_another = messages->is_shared() && places.share_index > 0;
+  if (spec.scan && !is_filled_by_another) YARD_TRY(pipeline.scan());
   return pipeline.run();
 }
 

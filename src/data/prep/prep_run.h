@@ -16,8 +16,8 @@
 #include "base/result.h"
 #include "base/stop_token.h"
 #include "prep/ledger.h"
+#include "prep/prep_messages.h"
 #include "prep/spec.h"
-#include "queue/message_queues.h"
 #include "storage/object_store.h"
 
 namespace yard::prep {
@@ -28,8 +28,21 @@ struct PrepPlaces {
   std::string bucket;         // of the source; empty: a folder
   std::shared_ptr<storage::ObjectStore> output;
   std::string output_prefix;               // empty, or ends in '/'
-  std::string state_dir;                   // there already
+  std::string state_dir;                   // there already; with a journal, a place to work in
   std::map<std::string, std::string> env;  // of the steps' programs
+
+  // Where the spec's state is in a store; see LedgerOptions.
+  std::shared_ptr<storage::ObjectStore> journal;
+  std::string journal_prefix;  // empty, or ends in '/'; below it "ledger/" and "queue-0.db"
+  int writer = -1;             // of LedgerOptions; 0 with a journal, where nothing else is said
+
+  // Of `share_count` runs that list the same source each for itself, this is one.
+  int share_index = 0;
+  int share_count = 1;
+
+  // Where the spec's queue is behind the API of SQS.
+  std::shared_ptr<aws::AwsClient> sqs;
+  std::shared_ptr<aws::AwsClient> s3;  // of the source's bucket
 };
 
 struct PrepProgress {
@@ -54,41 +67,46 @@ struct PrepRunOptions {
 };
 
 // Until the queue is empty, or with `follow` until `stop`: what is in work is then finished and
-// packed. A folder or bucket is listed first where the spec says so. kUnavailable: another run has
-// the same state.
+// packed; where the spec names an end_marker, until that is there and nothing is left. A folder or
+// bucket is listed first where the spec says so. kUnavailable: another run is the same writer of
+// this state.
 Result<PrepReport> run_prep(const PrepSpec& spec, const PrepPlaces& places,
                             const PrepRunOptions& options, const StopToken& stop);
 
-// The queue of a spec and its dead letters, made where they are missing.
-struct PrepQueue {
-  queue::MessageQueues queues;
-  std::string name;
-  std::string dead_name;
-};
-Result<PrepQueue> open_prep_queue(const PrepSpec& spec, const std::string& state_dir);
+// The queue of a spec, in the state's folder, in a file of its own, or behind an API.
+Result<std::unique_ptr<PrepMessages>> open_messages(const PrepSpec& spec, const PrepPlaces& places);
+// The ledger, as the writer that the places say.
+Result<Ledger> open_ledger(const PrepPlaces& places);
 
 struct ScanCounts {
   uint64_t pictures = 0;
-  uint64_t accepted = 0;  // that the queue did not know yet
+  uint64_t accepted = 0;  // that are not done with, and that the queue did not know yet
   uint64_t others = 0;    // objects that are no pictures by their name
 };
-Result<ScanCounts> scan_source(PrepQueue& queue, storage::ObjectStore& store,
-                               const std::string& prefix, const std::string& bucket,
-                               const StopToken& stop);
+// What lies under `prefix` into the queue, but what the ledger knows, and other runs' shares.
+Result<ScanCounts> scan_source(const PrepPlaces& places, PrepMessages& messages,
+                               const std::string& prefix, const StopToken& stop);
+
+// The same with the spec's queue; nothing is packed.
+Result<ScanCounts> scan_into_queue(const PrepSpec& spec, const PrepPlaces& places,
+                                   const std::string& prefix, const StopToken& stop);
 
 struct PrepStatus {
   LedgerCounts ledger;
   queue::QueueCounts queue;
   queue::QueueCounts dead;
 };
-Result<PrepStatus> prep_status(const PrepSpec& spec, const std::string& state_dir);
+Result<PrepStatus> prep_status(const PrepSpec& spec, const PrepPlaces& places);
 
 struct DeadLetter {
   std::string key;  // of the object; the message's text where it names none
   std::string reason;
 };
 // 1000 at most. Nothing is changed.
-Result<std::vector<DeadLetter>> dead_letters(const PrepSpec& spec, const std::string& state_dir);
+Result<std::vector<DeadLetter>> dead_letters(const PrepSpec& spec, const PrepPlaces& places);
+
+// Dead letters back into the queue. Returns how many.
+Result<int64_t> redrive(const PrepSpec& spec, const PrepPlaces& places);
 
 struct RemovalReport {
   uint64_t shard_count = 0;  // written anew, or removed
@@ -96,6 +114,7 @@ struct RemovalReport {
 };
 // Samples of the contributor leave their shards, which are replaced one by one; a shard without any
 // left is removed. What of theirs comes later is dropped. The same call goes on after a failure.
+// kUnavailable: a shard with some of theirs is just being written by a run.
 Result<RemovalReport> remove_contributor(const PrepSpec& spec, const PrepPlaces& places,
                                          const std::string& contributor, const StopToken& stop);
 

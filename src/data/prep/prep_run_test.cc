@@ -5,8 +5,10 @@
 
 #include <filesystem>
 #include <map>
+#include <thread>
 
 #include "images/picture.h"
+#include "prep/object_events.h"
 #include "prep/prep_shard.h"
 #include "prep/step_process.h"
 #include "shards/shard_reader.h"
@@ -97,7 +99,7 @@ TEST_F(PrepRunTest, AShardThatIsThereButNotConfirmedIsConfirmed) {
   ASSERT_TRUE(output_->remove("shard-000000.tar.idx"));  // it died before that, too
   ASSERT_TRUE(run_prep(spec_, places_, {}, {}));
   EXPECT_TRUE(output_->head("shard-000000.tar.idx"));
-  EXPECT_EQ(prep_status(spec_, dir_)->ledger.packed, 1);
+  EXPECT_EQ(prep_status(spec_, places_)->ledger.packed, 1);
 }
 
 TEST_F(PrepRunTest, AStopLeavesTheRestForTheNextRun) {
@@ -113,6 +115,75 @@ TEST_F(PrepRunTest, AStopLeavesTheRestForTheNextRun) {
   EXPECT_EQ(report->done.taken, report->done.packed);
   ASSERT_TRUE(run_prep(spec_, places_, {}, {}));
   EXPECT_EQ(packed().size(), 30U);
+}
+
+// Two hosts: folders of their own, a ledger's journal and pictures in common.
+TEST_F(PrepRunTest, HostsThatShareALedgerPackEveryPictureOnce) {
+  for (int i = 0; i < 80; ++i) add_picture(i);
+  for (int i = 0; i < 6; ++i) {  // twins, of which either host may have one
+    const auto bytes = storage::get_all(*source_, "p/" + std::to_string(i) + ".png");
+    ASSERT_TRUE(storage::put_text(*source_, "p/twin" + std::to_string(i) + ".png", *bytes));
+    ASSERT_TRUE(storage::put_text(*source_, "p/twin" + std::to_string(i) + ".txt", "a caption"));
+  }
+  ASSERT_TRUE(storage::put_text(*source_, "p/bad.png", "no picture"));
+  const auto journal = std::make_shared<storage::MemoryStore>();
+  std::vector<std::thread> hosts;
+  std::vector<Result<PrepReport>> reports(2, Error{Code::kInternal, "did not run"});
+  for (int host = 0; host < 2; ++host) {
+    PrepPlaces places = places_;
+    places.state_dir = dir_ + "/host-" + std::to_string(host);
+    std::filesystem::create_directories(places.state_dir);
+    places.journal = journal;
+    places.journal_prefix = "state/";
+    places.writer = places.share_index = host;
+    places.share_count = 2;
+    hosts.emplace_back([this, &reports, host, places] {
+      reports[size_t(host)] = run_prep(spec_, places, {}, {});
+    });
+  }
+  for (std::thread& host : hosts) host.join();
+  uint64_t taken = 0;
+  for (const auto& report : reports) {
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_GT(report->done.packed, 10U);
+    taken += report->done.packed + report->done.dropped;
+  }
+  EXPECT_EQ(taken, 86U);
+  const auto counts = packed();
+  EXPECT_EQ(counts.size(), 80U);
+  for (const auto& [key, count] : counts) EXPECT_EQ(count, 1) << key;
+  // A host that begins with nothing of its own knows it all, dead letters too.
+  PrepPlaces places = places_;
+  places.state_dir = dir_ + "/host-2";
+  std::filesystem::create_directories(places.state_dir);
+  places.journal = journal;
+  places.journal_prefix = "state/";
+  const auto again = run_prep(spec_, places, {}, {});
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->done.taken, 0U);
+  const auto status = prep_status(spec_, places);
+  EXPECT_EQ(status->ledger.packed, 80);
+  EXPECT_EQ(status->ledger.dropped, (std::map<std::string, int64_t>{{"duplicate", 6}}));
+}
+
+TEST_F(PrepRunTest, AShardOfAWriterThatDiedIsSettledByWhoGetsItsMessages) {
+  for (int i = 0; i < 5; ++i) add_picture(i);
+  const auto version = [&](int i) {
+    std::string etag = source_->head("p/" + std::to_string(i) + ".png")->etag;
+    std::erase(etag, '"');
+    return ObjectVersion{"p/" + std::to_string(i) + ".png", etag};
+  };
+  {
+    auto other = Ledger::open_as({.path = ledger_path(dir_), .writer = 7});
+    const int64_t number = *other->next_shard_number();
+    ASSERT_TRUE(other->begin_shard({.number = number, .key = "shard-w7-000000.tar"},
+                                   {{version(0), "p/0", "s0", 0, "", ""}}, {{version(1), "flat"}}));
+  }
+  const auto report = run_prep(spec_, places_, {}, {});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(packed().size(), 5U);
+  EXPECT_EQ(prep_status(spec_, places_)->ledger.packed, 5);
+  EXPECT_EQ(prep_status(spec_, places_)->ledger.dropped.size(), 0U);
 }
 
 TEST_F(PrepRunTest, StepsSeeEveryPictureAndAddToIt) {

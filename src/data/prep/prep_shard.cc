@@ -19,10 +19,6 @@ std::string member_name_of(std::string_view key, std::string_view extension) {
 
 }  // namespace
 
-std::string shard_key_of(std::string_view prefix, int64_t number) {
-  return fmt::format("{}-{:06}.tar", prefix, number);
-}
-
 Result<PrepShard> PrepShard::begin(storage::ObjectStore& store, std::string key) {
   YARD_ASSIGN(auto upload, store.upload(key));
   return PrepShard(store, std::move(key), std::move(upload));

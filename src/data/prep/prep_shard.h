@@ -1,4 +1,4 @@
-// PrepShard: one shard of a given number being written: tar, then index.
+// PrepShard: one shard being written: tar, then index.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,6 @@
 #include "storage/object_store.h"
 
 namespace yard::prep {
-
-// "<prefix>-000007.tar"
-std::string shard_key_of(std::string_view prefix, int64_t number);
 
 // Not thread-safe. Destroyed before commit() it leaves nothing.
 class PrepShard {

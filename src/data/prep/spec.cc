@@ -175,6 +175,8 @@ Result<StepSpec> read_step(const YAML::Node& node, const std::string& path) {
 Status read_queue(const Map& map, PrepSpec& spec) {
   YARD_TRY(map.get("path", spec.queue_path));
   YARD_TRY(map.get("name", spec.queue_name));
+  YARD_TRY(map.get("sqs", spec.queue_sqs));
+  YARD_TRY(map.get("notifications", spec.queue_notifications));
   std::chrono::milliseconds visibility = spec.visibility;
   YARD_TRY(map.get_duration("visibility", visibility));
   spec.visibility = std::chrono::duration_cast<std::chrono::seconds>(visibility);
@@ -182,6 +184,11 @@ Status read_queue(const Map& map, PrepSpec& spec) {
     return map.refused("visibility", "it must be 1s to 12h");
   YARD_TRY(map.get("receives_max", spec.receive_count_max, 1, 1000));
   if (!spec.queue_name.empty()) YARD_TRY(queue::check_queue_name(spec.queue_name));
+  if (!spec.queue_sqs.empty()) YARD_TRY(queue::check_queue_name(spec.queue_sqs));
+  if (!spec.queue_sqs.empty() && !(spec.queue_path.empty() && spec.queue_name.empty()))
+    return map.refused("sqs", "a queue is in a file or behind SQS, not both");
+  if (spec.queue_notifications && spec.queue_sqs.empty())
+    return map.refused("notifications", "they go to a queue of SQS: 'sqs' is missing");
   return Ok{};
 }
 
@@ -197,6 +204,7 @@ Status read_top(const Map& map, PrepSpec& spec) {
   YARD_TRY(map.get_duration("flush", spec.flush));
   YARD_TRY(map.get_duration("rescan", spec.rescan));
   YARD_TRY(map.get("scan", spec.scan));
+  YARD_TRY(map.get("end_marker", spec.end_marker));
   YARD_TRY(map.get_words("sidecars", spec.sidecars, {"txt", "json", "xmp"}));
   if (spec.source.empty()) return map.refused("source", "it is missing");
   if (spec.output.empty()) return map.refused("output", "it is missing");
@@ -210,13 +218,14 @@ Result<PrepSpec> read_spec(const YAML::Node& root, const std::string& what) {
   YARD_ASSIGN(const Map map,
               Map::of(root, what,
                       {"name", "source", "output", "prefix", "state", "shard_size", "shard_samples",
-                       "workers", "flush", "rescan", "scan", "sidecars", "queue", "pictures",
-                       "encode", "defaults", "steps"}));
+                       "workers", "flush", "rescan", "scan", "end_marker", "sidecars", "queue",
+                       "pictures", "encode", "defaults", "steps"}));
   PrepSpec spec;
   YARD_TRY(read_top(map, spec));
   if (const auto node = map.child("queue")) {
-    YARD_ASSIGN(const Map queue, Map::of(node, map.path_of("queue"),
-                                         {"path", "name", "visibility", "receives_max"}));
+    YARD_ASSIGN(const Map queue,
+                Map::of(node, map.path_of("queue"),
+                        {"path", "name", "sqs", "notifications", "visibility", "receives_max"}));
     YARD_TRY(read_queue(queue, spec));
   }
   if (const auto node = map.child("pictures")) {

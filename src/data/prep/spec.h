@@ -53,15 +53,18 @@ struct PrepSpec {
   std::string prefix = "shard";
   uint64_t shard_bytes_max = uint64_t{256} << 20;
   int64_t shard_samples_max = 10'000;
-  std::string state;                         // folder; empty: the program's own for `name`
+  std::string state;                         // folder or s3://; empty: the program's for `name`
   std::string queue_path;                    // empty: in the state's folder
   std::string queue_name;                    // empty: `name`
+  std::string queue_sqs;                     // the name of a queue of SQS instead
+  bool queue_notifications = false;          // of the source's bucket are sent to it
   std::chrono::seconds visibility{60};       // of a message that a worker has
   int64_t receive_count_max = 5;             // then it is a dead letter
   int64_t workers = 0;                       // threads; 0: one a core
   std::chrono::milliseconds flush{60'000};   // --follow: no sample waits longer for its shard
   std::chrono::milliseconds rescan{10'000};  // --follow: the source is listed this often; 0: never
   bool scan = true;                          // list the source at the start
+  std::string end_marker;                    // an object of the source: nothing comes after it
   std::vector<std::string> sidecars = {"json", "txt", "xmp"};  // in the order that counts
   PictureRules pictures;
   EncodeRules encode;

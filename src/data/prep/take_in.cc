@@ -212,12 +212,21 @@ std::string broken_rule(const PictureRules& rules, const Measures& m) {
   return "";
 }
 
+// Soon at first, for most captions come right behind their picture; four times at most, for every
+// delivery counts against the queue's limit.
+int64_t caption_retry_s(int64_t waited_ms, int64_t wait_ms) {
+  constexpr int64_t kShareOfWait = 24;
+  const int64_t pause_ms = std::max(2 * waited_ms, wait_ms / kShareOfWait);
+  return std::min(pause_ms, wait_ms - waited_ms) / 1000 + 1;
+}
+
 }  // namespace
 
 Work take_in(const queue::ReceivedMessage& message, const Source& source, const PrepSpec& spec,
              int64_t now_ms) {
   Work work;
   work.receipt = message.receipt;
+  work.message = message.body;
   std::string extension;
   uint64_t size_bytes = 0;
   if (!read_message(message, source, work, extension, size_bytes)) return work;
@@ -231,7 +240,7 @@ Work take_in(const queue::ReceivedMessage& message, const Source& source, const 
   if (spec.steps.empty() && spec.pictures.caption_required &&
       work.description.text("caption").empty() && waited_ms < spec.pictures.caption_wait.count()) {
     work.end(Fate::kRetry, "no caption yet");
-    work.retry_s = (spec.pictures.caption_wait.count() - waited_ms) / 1000 + 1;
+    work.retry_s = caption_retry_s(waited_ms, spec.pictures.caption_wait.count());
   }
   return work;
 }

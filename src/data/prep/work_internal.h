@@ -23,10 +23,12 @@ enum class Fate {
 
 struct Work {
   std::string receipt;
+  std::string message;  // its body
   ObjectVersion object;
   Fate fate = Fate::kPack;
   std::string reason;
   int64_t retry_s = 1;
+  bool is_idle = false;  // kTick: nothing was in work
 
   Measures measures;
   Description description;

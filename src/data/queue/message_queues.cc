@@ -267,6 +267,17 @@ struct MessageQueues::Impl {
     return found ? std::optional(row->integer()) : std::nullopt;
   }
 
+  // Of a message that is in flight by this receipt. False: it is not.
+  Result<bool> hide(const Queue& queue, const std::string& receipt, int64_t seconds) {
+    YARD_ASSIGN(const auto row, row_of(queue, receipt));
+    if (!row) return false;
+    const int64_t now = now_ms();
+    YARD_ASSIGN(const auto update, db.cached("UPDATE messages SET visible_ms = ? WHERE id = ? AND "
+                                             "visible_ms > ?"));
+    YARD_TRY(update->bind(now + 1000 * seconds).bind(*row).bind(now).run());
+    return db.changes() > 0;
+  }
+
   std::mutex mutex;
   std::condition_variable sent;
   Connection db;
@@ -421,17 +432,23 @@ Result<bool> MessageQueues::change_visibility(const std::string& name, const std
   std::lock_guard lock(impl_->mutex);
   YARD_ASSIGN(Transaction transaction, Transaction::begin(impl_->db));
   YARD_ASSIGN(const auto queue, impl_->find(name));
-  YARD_ASSIGN(const auto row, impl_->row_of(queue, receipt));
-  if (!row) return false;
-  const int64_t now = impl_->now_ms();
-  YARD_ASSIGN(
-      const auto update,
-      impl_->db.cached("UPDATE messages SET visible_ms = ? WHERE id = ? AND visible_ms > ?"));
-  YARD_TRY(update->bind(now + 1000 * visibility_timeout_s).bind(*row).bind(now).run());
-  const bool changed = impl_->db.changes() > 0;
+  YARD_ASSIGN(const bool changed, impl_->hide(queue, receipt, visibility_timeout_s));
   YARD_TRY(transaction.commit());
   impl_->sent.notify_all();
   return changed;
+}
+
+Status MessageQueues::hide_all(const std::string& name, const std::vector<std::string>& receipts,
+                               int64_t visibility_timeout_s) {
+  YARD_TRY(check_range("visibility timeout", visibility_timeout_s, 0, 43'200));
+  std::lock_guard lock(impl_->mutex);
+  YARD_ASSIGN(Transaction transaction, Transaction::begin(impl_->db));
+  YARD_ASSIGN(const auto queue, impl_->find(name));
+  for (const std::string& receipt : receipts)
+    YARD_TRY(impl_->hide(queue, receipt, visibility_timeout_s));
+  YARD_TRY(transaction.commit());
+  impl_->sent.notify_all();
+  return Ok{};
 }
 
 Result<bool> MessageQueues::reject(const std::string& name, const std::string& receipt,

@@ -116,6 +116,9 @@ class MessageQueues {
   // False: out of date, or the message is visible again.
   Result<bool> change_visibility(const std::string& name, const std::string& receipt,
                                  int64_t visibility_timeout_s);
+  // change_visibility() of many, in one commit; receipts that are out of date are passed over.
+  Status hide_all(const std::string& name, const std::vector<std::string>& receipts,
+                  int64_t visibility_timeout_s);
   // At once to the dead letters, with a reason. kInvalidArgument: the queue has none.
   Result<bool> reject(const std::string& name, const std::string& receipt,
                       const std::string& reason);
