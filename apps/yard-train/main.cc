@@ -50,7 +50,8 @@ struct RankFacts {
   int world_size = 1;
   int local_world_size = 1;
   int attempt = 0;
-  int omp_threads = 0;  // 0: not given
+  int omp_threads = 0;     // 0: not given
+  int stop_at_stage = -1;  // -1: not given
   int master_port = 29500;
   std::string master_address = "127.0.0.1";
   std::string run_id = "run";
@@ -82,6 +83,7 @@ Result<RankFacts> read_environment(const Environment& env) {
   YARD_ASSIGN(facts.local_world_size, number_of(env, "LOCAL_WORLD_SIZE", 1, 1));
   YARD_ASSIGN(facts.attempt, number_of(env, "TORCHELASTIC_RESTART_COUNT", 0, 0));
   YARD_ASSIGN(facts.master_port, number_of(env, "MASTER_PORT", facts.master_port, 1));
+  YARD_ASSIGN(facts.stop_at_stage, number_of(env, "YARD_STOP_AT_STAGE", -1, 0));
   facts.master_address = text_of(env, "MASTER_ADDR", facts.master_address);
   facts.run_id = text_of(env, "TORCHELASTIC_RUN_ID", facts.run_id);
   facts.job_dir = text_of(env, "YARD_JOB_DIR", "");
@@ -192,7 +194,8 @@ Status train(const Arguments& arguments, const RankFacts& facts,
                                            .job_dir = facts.job_dir,
                                            .thread_count = thread_count(facts, recipe.threads),
                                            .memory_bytes = memory_share_bytes(facts),
-                                           .profiled_steps = profiled};
+                                           .profiled_steps = profiled,
+                                           .stop_at_stage = facts.stop_at_stage};
   if (arguments.dry_run || !arguments.simulate.empty())
     return print_cost(arguments, std::move(recipe), options, *group);
   return yard::loop::train(std::move(recipe), options, *group, heartbeat, stop);

@@ -12,7 +12,7 @@ namespace yard::pipeline {
 namespace {
 
 constexpr int kVolumeGb = 30;
-constexpr const char* kStateDir = "/opt/ml/processing/state";
+constexpr const char* kHostsFile = "/opt/ml/config/resourceconfig.json";
 
 Json s3_source(const std::string& url) {
   return {{"S3DataSource",
@@ -112,15 +112,14 @@ Json processing_job(const PipelineSpec& spec, const PipelineStep& step, const Jo
   if (step.kind == StepKind::kPrep) {
     const StepPlace place = place_of(spec, step);
     inputs.push_back(processing_input("spec", place.input(), "/opt/ml/processing/input/spec"));
-    // Read at the start where it is there, and written back at the end.
-    if (plan.has_state) inputs.push_back(processing_input("state", place.state(), kStateDir));
-    outputs.push_back(processing_output("state", place.state(), kStateDir));
     command = {"yard",
                "prep",
                "run",
                "/opt/ml/processing/input/spec/prep.yaml",
                "--state",
-               kStateDir,
+               place.state(),
+               "--hosts-file",
+               kHostsFile,
                "--progress-lines"};
   }
   for (const auto& [name, url] : step.inputs)
@@ -136,7 +135,7 @@ Json processing_job(const PipelineSpec& spec, const PipelineStep& step, const Jo
                   {"ProcessingResources",
                    {{"ClusterConfig",
                      {{"InstanceType", step.instance_type},
-                      {"InstanceCount", 1},
+                      {"InstanceCount", step.host_count},
                       {"VolumeSizeInGB", kVolumeGb}}}}},
                   {"StoppingCondition", {{"MaxRuntimeInSeconds", step.max_runtime_s}}},
                   {"Environment", step.environment},

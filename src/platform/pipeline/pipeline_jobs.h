@@ -22,7 +22,7 @@ struct StepPlace {
   std::string input() const { return url + "/input"; }  // the recipe, or the spec of prep
   std::string run() const { return url + "/run"; }      // checkpoints, heartbeats, samples
   std::string model() const { return url + "/model"; }
-  std::string state() const { return url + "/state"; }  // of prep: queue and ledger
+  std::string state() const { return url + "/state"; }  // of prep: its ledger's journal
 };
 StepPlace place_of(const PipelineSpec& spec, const PipelineStep& step);
 
@@ -33,7 +33,6 @@ struct JobPlan {
   std::string name;                      // of the job
   std::optional<int64_t> stop_at_stage;  // of kTrain, see LaunchOptions
   std::optional<RankKill> kill;
-  bool has_state = false;  // of kPrep: an earlier job has left queue and ledger
 };
 
 bool is_training(const PipelineStep& step);

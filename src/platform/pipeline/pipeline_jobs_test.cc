@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "pipeline/pipeline_state.h"
 #include "pipeline/step_store.h"
 
@@ -47,14 +49,17 @@ TEST(PipelineJobs, ATrainingStepIsATrainingJobOfItsHosts) {
             "s3://train/birds/low/input/");
 }
 
-TEST(PipelineJobs, PrepKeepsItsStateFromJobToJob) {
-  const PipelineSpec all = spec();
-  const Json first = job_request(all, all.steps[0], {.name = "j"});
-  EXPECT_EQ(first["ProcessingInputs"].size(), 1u);
-  const Json next = job_request(all, all.steps[0], {.name = "j", .has_state = true});
-  ASSERT_EQ(next["ProcessingInputs"].size(), 2u);
-  EXPECT_EQ(next["ProcessingInputs"][1]["S3Input"]["LocalPath"],
-            next["ProcessingOutputConfig"]["Outputs"][0]["S3Output"]["LocalPath"]);
+TEST(PipelineJobs, PrepKeepsItsStateFromJobToJobAndItsHostsShareIt) {
+  PipelineSpec all = spec();
+  all.steps[0].host_count = 3;
+  const Json job = job_request(all, all.steps[0], {.name = "j"});
+  EXPECT_EQ(job["ProcessingResources"]["ClusterConfig"]["InstanceCount"], 3);
+  EXPECT_FALSE(job.contains("ProcessingOutputConfig"));
+  const Json& arguments = job["AppSpecification"]["ContainerArguments"];
+  const auto state = std::ranges::find(arguments, Json("--state"));
+  ASSERT_NE(state, arguments.end());
+  EXPECT_EQ(*(state + 1), "s3://train/birds/prep/state");
+  EXPECT_NE(std::ranges::find(arguments, Json("--hosts-file")), arguments.end());
 }
 
 TEST(PipelineJobs, StagesAreStoppedAtTheOneAfterTheLastWanted) {
@@ -93,6 +98,26 @@ TEST(PipelineJobs, TheNewestWholeCheckpointGoesOnWithItsManifestLast) {
   EXPECT_EQ(newest_checkpoint({"step-99999999/manifest.json", "step-100000000/manifest.json"}),
             (std::vector<std::string>{"step-100000000/manifest.json"}));
   EXPECT_TRUE(newest_checkpoint({"step-00000030/a", "other/manifest.json"}).empty());
+}
+
+TEST(PipelineJobs, OldCheckpointsGoManifestFirstAndTheNewestWholeOnesStay) {
+  const std::vector<std::string> keys = {"step-00000010/a",
+                                         "step-00000010/manifest.json",
+                                         "step-00000020/a",
+                                         "step-00000030/a",
+                                         "step-00000030/manifest.json",
+                                         "step-00000040/a",
+                                         "step-00000040/manifest.json",
+                                         "step-00000050/a",
+                                         "other/step"};
+  EXPECT_EQ(old_checkpoints(keys, 1),
+            (std::vector<std::string>{"step-00000010/manifest.json", "step-00000030/manifest.json",
+                                      "step-00000010/a", "step-00000020/a", "step-00000030/a"}));
+  EXPECT_EQ(old_checkpoints(keys, 2),
+            (std::vector<std::string>{"step-00000010/manifest.json", "step-00000010/a",
+                                      "step-00000020/a"}));
+  EXPECT_TRUE(old_checkpoints(keys, 3).empty());
+  EXPECT_TRUE(old_checkpoints(keys, 0).empty());  // all are kept
 }
 
 TEST(PipelineJobs, TheStateIsReadAsItWasWritten) {

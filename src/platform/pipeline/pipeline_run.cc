@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/ids.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "pipeline/job_follower.h"
 #include "pipeline/step_record.h"
@@ -189,9 +190,6 @@ class PipelineRun {
 
   Status create(const PipelineStep& step, const std::string& job) {
     JobPlan plan{.name = job, .stop_at_stage = std::nullopt, .kill = std::nullopt};
-    if (step.kind == StepKind::kPrep) {
-      YARD_ASSIGN(plan.has_state, has_objects(store_, place_of(spec_, step).state() + "/"));
-    }
     if (step.kind == StepKind::kTrain) {
       YARD_ASSIGN(plan.stop_at_stage, stage_to_stop_at(files_[step.name], step.until, step.file));
     }
@@ -204,7 +202,16 @@ class PipelineRun {
 
   Result<JobSight> follow(const PipelineStep& step, const StepState& state) {
     PlatformJobFollower follower(platform_, step, state.jobs.back(), screen_);
-    return follower.follow(options_.look_period, options_.stop);
+    YARD_ASSIGN(const JobSight sight, follower.follow(options_.look_period, options_.stop));
+    if (is_training(step)) prune(step);
+    return sight;
+  }
+
+  // What stays costs room, and nothing else.
+  void prune(const PipelineStep& step) {
+    const std::string folder = fmt::format("{}/{}", place_of(spec_, step).run(), kCheckpointFolder);
+    const auto pruned = prune_checkpoints(store_, folder, step.checkpoints_kept);
+    if (!pruned) log_warning("{}: old checkpoints stay: {}", folder, pruned.error().message);
   }
 
   Status end_step(const PipelineStep& step, StepState& state) {

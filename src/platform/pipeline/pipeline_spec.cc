@@ -109,7 +109,8 @@ std::vector<std::string_view> known_keys(StepKind kind) {
       "max_runtime_s", "retries", "environment", to_string(kind)};
   if (kind == StepKind::kProcess) keys.insert(keys.end(), {"inputs", "outputs"});
   if (kind == StepKind::kTrain)
-    keys.insert(keys.end(), {"inputs", "until", "ranks_per_host", "input_mode", "set"});
+    keys.insert(keys.end(),
+                {"inputs", "until", "ranks_per_host", "input_mode", "checkpoints_kept", "set"});
   return keys;
 }
 
@@ -121,6 +122,8 @@ Status read_train(const Json& json, const std::string& what, PipelineStep& step)
   if (step.input_mode != "File" && step.input_mode != "FastFile")
     return wrong(what,
                  fmt::format("'input_mode': '{}' is neither File nor FastFile", step.input_mode));
+  YARD_ASSIGN(const int64_t kept, whole(json, "checkpoints_kept", 2, 0, 1'000'000, what));
+  step.checkpoints_kept = static_cast<int>(kept);
   YARD_ASSIGN(const auto values, texts(json, "set", what));
   for (const auto& [key, value] : values) step.overrides.push_back(key + "=" + value);
   return Ok{};
@@ -158,8 +161,8 @@ Status read_hosts(const Json& json, const std::string& what, const Defaults& def
   if (!(step.price_per_host_hour >= 0)) return wrong(what, "'price_per_host_hour' is below 0");
   YARD_ASSIGN(const int64_t hosts, whole(json, "hosts", 1, 1, kHostCountMax, what));
   step.host_count = static_cast<int>(hosts);
-  if (step.kind != StepKind::kTrain && hosts != 1)
-    return wrong(what, "'hosts': a processing step has one host");
+  if (step.kind == StepKind::kProcess && hosts != 1)
+    return wrong(what, "'hosts': a 'process' step has one host");
   YARD_ASSIGN(step.max_runtime_s,
               whole(json, "max_runtime_s", step.max_runtime_s, 1, kRuntimeMax_s, what));
   YARD_ASSIGN(const int64_t retries, whole(json, "retries", step.retries, 0, kRetriesMax, what));

@@ -41,6 +41,7 @@ struct PipelineStep {
   std::string until;  // kTrain: the last stage of the recipe that is trained; empty: all
   int ranks_per_host = 1;
   std::string input_mode = "File";     // or FastFile
+  int checkpoints_kept = 2;            // kTrain, in the store, once a job has ended; 0: all
   std::vector<std::string> overrides;  // key=value of the recipe
 };
 

@@ -64,7 +64,7 @@ TEST(PipelineSpec, ErrorsNameFileStepAndKey) {
   EXPECT_EQ(refusal("steps.high.needs=lo"),
             "p.yaml: steps.high: 'needs': no earlier step has the name 'lo'");
   EXPECT_EQ(refusal("steps.high.hosts=0"), "p.yaml: steps.high: 'hosts' is not from 1 to 1024");
-  EXPECT_NE(refusal("steps.prep.hosts=2").find("steps.prep: 'hosts'"), std::string::npos);
+  EXPECT_NE(refusal("steps.words.hosts=2").find("steps.words: 'hosts'"), std::string::npos);
   EXPECT_NE(refusal("steps.high.inputs={shards: /tmp/b}").find("'inputs.shards': '/tmp/b' is not"),
             std::string::npos);
   EXPECT_NE(refusal("steps.nowhere.hosts=2").find("there is no 'nowhere'"), std::string::npos);

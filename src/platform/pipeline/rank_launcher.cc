@@ -109,6 +109,7 @@ class Launcher {
     env["YARD_JOB_DIR"] = options_.job_dir;
     env["YARD_OUTPUT_DIR"] = options_.job_dir + "/output";
     env["YARD_HEARTBEAT"] = heartbeat_path(rank);
+    if (options_.stop_at_stage) env["YARD_STOP_AT_STAGE"] = std::to_string(*options_.stop_at_stage);
     const int share = std::max(1, core_count() / options_.ranks_per_host);
     env.try_emplace("OMP_NUM_THREADS", std::to_string(share));
     env.try_emplace("PYTHONUNBUFFERED", "1");
@@ -160,7 +161,8 @@ class Launcher {
     if (is_kill && !has_killed_) kill(rank, heartbeat.global_step);
   }
 
-  // Later stages belong to another job. Once only: a second signal would end a rank at once.
+  // Later stages belong to another job; yard-train knows and is done by then. Once only: a second
+  // signal would end a rank at once.
   void ask_to_end() {
     if (has_asked_) return;
     has_asked_ = true;

@@ -31,8 +31,8 @@ struct LaunchOptions {
   std::string ml_dir = "/opt/ml";
   std::string job_dir = "/opt/ml/checkpoints";  // heartbeats, checkpoints and results go below it
   int ranks_per_host = 1;
-  // The ranks are asked to save and end once the recipe's stage of this number (from 0) begins;
-  // nullopt: they end by themselves.
+  // The ranks are to end before the recipe's stage of this number (from 0): told by
+  // YARD_STOP_AT_STAGE, and asked to save and end where it begins nevertheless; nullopt: none.
   std::optional<int64_t> stop_at_stage;
   std::optional<RankKill> kill;  // once in the life of job_dir
   StopToken stop;  // of a platform job all processes get SIGTERM, so nothing is passed on

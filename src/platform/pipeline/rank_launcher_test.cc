@@ -74,6 +74,12 @@ constexpr const char* kTrainer =
     "tell '\"event\":\"stage\",\"stage\":\"two\",\"stage_index\":1';"
     "i=0; while [ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done";
 
+TEST_F(RankLauncherTest, RanksAreToldWhichStageBelongsToAnotherJob) {
+  options_.stop_at_stage = 2;
+  ASSERT_TRUE(launch("echo $YARD_STOP_AT_STAGE > $YARD_JOB_DIR/$RANK.txt"));
+  EXPECT_EQ(text("checkpoints/3.txt"), "2\n");
+}
+
 TEST_F(RankLauncherTest, RanksEndWhereTheStageOfAnotherJobBegins) {
   options_.stop_at_stage = 1;
   EXPECT_TRUE(launch(kTrainer));

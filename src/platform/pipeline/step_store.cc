@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <iterator>
+#include <set>
+#include <span>
 
 #include "transfer/copier.h"
 
@@ -11,6 +13,7 @@ namespace yard::pipeline {
 namespace {
 
 constexpr std::string_view kManifest = "/manifest.json";
+constexpr std::string_view kStep = "step-";
 
 Result<std::vector<std::string>> keys_below(const storage::Location& folder) {
   YARD_ASSIGN(const auto objects, storage::list_all(*folder.store, folder.key));
@@ -20,6 +23,18 @@ Result<std::vector<std::string>> keys_below(const storage::Location& folder) {
   return keys;
 }
 
+// Folders of whole ones, the oldest first. Steps have at least 8 digits; more digits are a larger
+// number.
+std::set<std::pair<size_t, std::string>> whole_checkpoints(const std::vector<std::string>& keys) {
+  std::set<std::pair<size_t, std::string>> whole;
+  for (const std::string& key : keys) {
+    if (!key.starts_with(kStep) || !key.ends_with(kManifest)) continue;
+    const std::string folder = key.substr(0, key.size() - kManifest.size());
+    whole.emplace(folder.size(), folder);
+  }
+  return whole;
+}
+
 bool is_result(std::string_view key) {
   return !key.starts_with("output/checkpoints/") && !key.starts_with("output/best/");
 }
@@ -27,32 +42,36 @@ bool is_result(std::string_view key) {
 }  // namespace
 
 std::vector<std::string> newest_checkpoint(const std::vector<std::string>& keys) {
-  std::string newest;
-  for (const std::string& key : keys) {
-    if (!key.starts_with("step-") || !key.ends_with(kManifest)) continue;
-    // Steps have at least 8 digits; more digits are a larger number.
-    const std::string folder = key.substr(0, key.size() - kManifest.size());
-    if (std::pair(folder.size(), folder) > std::pair(newest.size(), newest)) newest = folder;
-  }
+  const auto whole = whole_checkpoints(keys);
   std::vector<std::string> found;
-  if (newest.empty()) return found;
+  if (whole.empty()) return found;
+  const std::string& newest = whole.rbegin()->second;
   for (const std::string& key : keys)
     if (key.starts_with(newest + "/") && !key.ends_with(kManifest)) found.push_back(key);
   found.push_back(newest + std::string(kManifest));
   return found;
 }
 
+std::vector<std::string> old_checkpoints(const std::vector<std::string>& keys, int kept) {
+  const auto whole = whole_checkpoints(keys);
+  std::vector<std::string> old;
+  if (kept <= 0 || std::ssize(whole) < kept) return old;
+  const auto& oldest_kept = *std::prev(whole.end(), kept);
+  for (const std::string& key : keys) {
+    const std::string folder = key.substr(0, key.find('/'));
+    if (key.starts_with(kStep) && std::pair(folder.size(), folder) < oldest_kept)
+      old.push_back(key);
+  }
+  // Without its manifest nobody takes what is left for a checkpoint.
+  std::ranges::stable_partition(old,
+                                [](const std::string& key) { return key.ends_with(kManifest); });
+  return old;
+}
+
 Status put_object(storage::Opener& opener, const std::string& url, std::string_view text) {
   YARD_ASSIGN(const storage::Location location, opener.open(url));
   YARD_TRY(storage::put_text(*location.store, location.key, text));
   return Ok{};
-}
-
-Result<bool> has_objects(storage::Opener& opener, const std::string& url) {
-  YARD_ASSIGN(const storage::Location folder, opener.open(url));
-  YARD_ASSIGN(const storage::ListPage page,
-              folder.store->list({.prefix = folder.key, .object_count_max = 1}));
-  return !page.objects.empty();
 }
 
 Status carry_checkpoint(storage::Opener& opener, const std::string& from, const std::string& to) {
@@ -67,6 +86,18 @@ Status carry_checkpoint(storage::Opener& opener, const std::string& from, const 
     YARD_TRY(
         storage::copy_between(*source.store, source.key + file, *target.store, target.key + file));
   return Ok{};
+}
+
+Result<size_t> prune_checkpoints(storage::Opener& opener, const std::string& folder, int kept) {
+  YARD_ASSIGN(const storage::Location location, opener.open(folder));
+  YARD_ASSIGN(const auto keys, keys_below(location));
+  std::vector<std::string> old = old_checkpoints(keys, kept);
+  for (std::string& key : old) key.insert(0, location.key);
+  const auto manifests = std::ranges::find_if_not(
+      old, [](const std::string& key) { return key.ends_with(kManifest); });
+  YARD_TRY(location.store->remove_all(std::span(old.begin(), manifests)));
+  YARD_TRY(location.store->remove_all(std::span(manifests, old.end())));
+  return old.size();
 }
 
 Status fetch_run(storage::Opener& opener, const std::string& url, const std::string& dir,

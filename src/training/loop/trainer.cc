@@ -57,17 +57,22 @@ class Run {
     if (context_.is_first_rank())
       context_.metrics =
           MetricsWriter::open(context_.options.output_dir, Clock::real(), state_.global_step);
-    while (state_.stage_index < recipe_.stages.size()) {
+    while (state_.stage_index < end_stage_index()) {
       if (Status status = run_stage(); !status) {
         // What was saved last must be on disk before the process ends.
         (void)checkpointer_.wait();
         return status;
       }
     }
-    return finish();
+    return end_stage_index() < recipe_.stages.size() ? wait_for_last_save() : finish();
   }
 
  private:
+  size_t end_stage_index() const {
+    const int64_t stop_at = context_.options.stop_at_stage;
+    return stop_at < 0 ? recipe_.stages.size()
+                       : std::min(recipe_.stages.size(), static_cast<size_t>(stop_at));
+  }
   StageRecipe& stage() { return recipe_.stages[state_.stage_index]; }
 
   Status resume() {
@@ -383,9 +388,13 @@ class Run {
     return wait_and_stop();
   }
 
-  Status wait_and_stop() {
+  Status wait_for_last_save() {
     heartbeat_.phase("checkpoint");
-    YARD_TRY(agree(group_, checkpointer_.wait(), "saving the last checkpoint"));
+    return agree(group_, checkpointer_.wait(), "saving the last checkpoint");
+  }
+
+  Status wait_and_stop() {
+    YARD_TRY(wait_for_last_save());
     return Error{Code::kCancelled,
                  fmt::format("stopped on request, saved at step {}", state_.global_step)};
   }

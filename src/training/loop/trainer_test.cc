@@ -47,6 +47,22 @@ TEST_F(TrainerTest, StoppedAfterAnyStepAndResumedEqualsTheUninterruptedRunBitFor
   }
 }
 
+TEST_F(TrainerTest, StagesThatAreLeftToAnotherRunAreItsBitForBit) {
+  ASSERT_TRUE(run("whole", {kFewSaves}));
+  stop_at_stage_ = 1;
+  ASSERT_TRUE(run("parts", {kFewSaves}));
+  const size_t first_count = losses("parts").size();
+  EXPECT_GT(first_count, 0u);
+  EXPECT_LT(first_count, losses("whole").size());
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/parts/pipeline"));
+  ASSERT_TRUE(run("parts", {kFewSaves}));  // nothing is left for it
+  EXPECT_EQ(losses("parts").size(), first_count);
+  stop_at_stage_ = -1;
+  ASSERT_TRUE(run("parts", {kFewSaves}));
+  EXPECT_EQ(losses("parts"), losses("whole"));
+  EXPECT_TRUE(weights("parts") == weights("whole"));
+}
+
 TEST_F(TrainerTest, TwoRanksGiveTheLossesOfOne) {
   ASSERT_TRUE(run("one", {kFewSaves}));
   const Status status = run_on_ranks(2, "two", {kFewSaves});

@@ -135,7 +135,8 @@ Status TrainerTest::run_on(collective::Group& group, const StopToken& stop,
                 .job_dir = dir_,
                 .thread_count = 1,
                 .memory_bytes = memory_bytes_,
-                .profiled_steps = profiled_steps_},
+                .profiled_steps = profiled_steps_,
+                .stop_at_stage = stop_at_stage_},
                group, heartbeat, stop);
 }
 

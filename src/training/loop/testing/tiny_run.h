@@ -69,6 +69,7 @@ class TrainerTest : public testing::Test {
   std::string dir_;
   uint64_t memory_bytes_ = 0;  // TrainerOptions'
   int64_t profiled_steps_ = 0;
+  int64_t stop_at_stage_ = -1;
 };
 
 }  // namespace yard::loop
