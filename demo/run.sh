@@ -113,16 +113,32 @@ start_platform() {
   echo "      $AWS_ENDPOINT_URL, its state in $YARD_HOME"
 }
 
-upload_pictures() { "$bin/yard" sync "$pictures" s3://raw/emoji | tail -n 1; }
+# From here on the bucket tells a queue of what comes.
+listen() { "$bin/yard" prep listen demo/prep.yaml; }
 
+# The marker says that it was the last.
+upload_pictures() {
+  "$bin/yard" sync "$pictures" s3://raw/emoji | tail -n 1
+  echo complete >"$out/_SUCCESS"
+  "$bin/yard" cp "$out/_SUCCESS" s3://raw/emoji/_SUCCESS >/dev/null
+}
+
+# While the first step's job takes in what has come, the rest is uploaded.
 run_pipeline() {
-  local arguments=(demo/pipeline.yaml)
+  local arguments=(demo/pipeline.yaml) name mode=File
+  if [[ -r /dev/fuse && -w /dev/fuse ]]; then mode=FastFile; fi
+  for name in px32 px64 denoiser; do arguments+=("steps.$name.input_mode=$mode"); done
   if $smallest; then
     local tiny=' {stages.autoencoder-small.steps: 24, stages.autoencoder-small.warmup_steps: 2, stages.autoencoder-large.steps: 4, stages.small.steps: 3, stages.large.steps: 5, checkpoint.every_steps: 4, sampling.steps: 3, evaluation.samples: 16}'
     for name in px32 px64 denoiser; do arguments+=("steps.$name.set=$tiny"); done
   fi
   if $chaos; then arguments+=(--kill-step denoiser --kill-rank 1 --after-step "$kill_after_step"); fi
-  "$bin/yard" run "${arguments[@]}"
+  local pipeline_pid uploaded=true
+  "$bin/yard" run "${arguments[@]}" &
+  pipeline_pid=$!
+  upload_pictures || uploaded=false
+  if ! $uploaded; then kill "$pipeline_pid"; fi
+  wait "$pipeline_pid" && $uploaded
 }
 
 # The report, and the last step's newest sample grid as a picture.
@@ -136,8 +152,8 @@ demo_on_platform() {
   step_count=5
   step "captioned pictures" make_pictures
   step "the platform" start_platform
-  step "upload to s3://raw/emoji" upload_pictures
-  step "pipeline: prepare, then train in three steps" run_pipeline
+  step "notifications of s3://raw" listen
+  step "upload, and the pipeline: prepare, then train in three steps" run_pipeline
   result=$YARD_HOME/pipelines/emoji/steps/denoiser
   step "report" write_report emoji "$result"
   end_platform

@@ -78,6 +78,22 @@ def test_every_picture_is_in_the_shards_once_with_its_caption(smallest_demo, out
         assert packed[f"{name}.txt"] == path.with_suffix(".txt").read_bytes().strip()
 
 
+def test_pictures_came_by_the_notifications_of_their_bucket(smallest_demo, out):
+    """Nothing was listed before the end, and its job has nothing but the ledger in the store."""
+    assert "told of what comes to s3://raw/emoji" in smallest_demo.stdout
+    entries = sorted((out / "home/s3/train/emoji/prep/state/ledger").glob("*.json"))
+    assert entries
+    begun = [entry for entry in (json.loads(path.read_text()) for path in entries) if entry["op"] == "begin"]
+    assert sum(len(entry["samples"]) for entry in begun) == len(list((out / "pictures").glob("*.png")))
+
+
+def test_old_checkpoints_leave_the_store_once_their_job_has_ended(out, records):
+    for name in STEPS:
+        folder = out / "home/s3/train/emoji" / name / "run/output/checkpoints"
+        whole = list(folder.glob("step-*/manifest.json"))
+        assert 1 <= len(whole) <= 2 and len(list(folder.glob("step-*"))) == len(whole)
+
+
 def test_each_step_goes_on_from_the_one_before_on_other_hosts(records):
     for name, ranks in zip(STEPS, [1, 2, 2]):
         assert len(list((records[name] / "heartbeats").glob("rank-*.jsonl"))) == ranks
