@@ -5,6 +5,8 @@
 #
 #   demo/run.sh [--smallest] [--no-chaos] [--keep] [--local]
 #     --smallest   a few steps at tiny sizes: proves the line, learns nothing worth looking at
+#     --stage-128  a third size, 128 px, as a step of its own (stage-128.yaml, step-128.yaml): some
+#                  minutes more than the others together leave of six
 #     --no-chaos   no rank is killed
 #     --keep       go on with what the last run left: its pictures, platform and completed steps
 #     --local      one job of two ranks by `yard run RECIPE.yaml`, without a platform. It is what
@@ -21,15 +23,16 @@ bin=$(realpath -m "${YARD_BIN_DIR:-build/release/bin}")
 out=$(realpath -m "${DEMO_OUT:-demo/out}")
 report=${DEMO_OUT:-demo}/report.html
 recipe=demo/emoji.yaml
-smallest=false chaos=true keep=false local=false
+smallest=false larger=false chaos=true keep=false local=false
 for argument in "$@"; do
   case $argument in
     --smallest) smallest=true ;;
+    --stage-128) larger=true ;;
     --no-chaos) chaos=false ;;
     --keep) keep=true ;;
     --local) local=true ;;
     -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "demo: unknown argument '$argument' (known: --smallest --no-chaos --keep --local)" >&2; exit 2 ;;
+    *) echo "demo: unknown argument '$argument' (known: --smallest --stage-128 --no-chaos --keep --local)" >&2; exit 2 ;;
   esac
 done
 
@@ -123,14 +126,27 @@ upload_pictures() {
   "$bin/yard" cp "$out/_SUCCESS" s3://raw/emoji/_SUCCESS >/dev/null
 }
 
+# The recipe with one more stage, and the pipeline with one more step.
+add_stage_128() {
+  awk '/^optimizer:/ { while ((getline line < "demo/stage-128.yaml") > 0) print line } { print }' \
+    demo/emoji.yaml >"$out/emoji.yaml"
+  cat demo/pipeline.yaml demo/step-128.yaml >"$out/pipeline.yaml"
+  cp demo/prep.yaml "$out/"
+}
+
 # While the first step's job takes in what has come, the rest is uploaded.
 run_pipeline() {
   local arguments=(demo/pipeline.yaml) name mode=File
+  if $larger; then
+    add_stage_128
+    arguments=("$out/pipeline.yaml" steps.denoiser.until=large)
+  fi
   if [[ -r /dev/fuse && -w /dev/fuse ]]; then mode=FastFile; fi
-  for name in px32 px64 denoiser; do arguments+=("steps.$name.input_mode=$mode"); done
+  for name in "${train_steps[@]}"; do arguments+=("steps.$name.input_mode=$mode"); done
   if $smallest; then
     local tiny=' {stages.autoencoder-small.steps: 24, stages.autoencoder-small.warmup_steps: 2, stages.autoencoder-large.steps: 4, stages.small.steps: 3, stages.large.steps: 5, checkpoint.every_steps: 4, sampling.steps: 3, evaluation.samples: 16}'
-    for name in px32 px64 denoiser; do arguments+=("steps.$name.set=$tiny"); done
+    if $larger; then tiny="${tiny%\}}, stages.largest.steps: 2, stages.largest.warmup_steps: 1}"; fi
+    for name in "${train_steps[@]}"; do arguments+=("steps.$name.set=$tiny"); done
   fi
   if $chaos; then arguments+=(--kill-step denoiser --kill-rank 1 --after-step "$kill_after_step"); fi
   local pipeline_pid uploaded=true
@@ -154,7 +170,7 @@ demo_on_platform() {
   step "the platform" start_platform
   step "notifications of s3://raw" listen
   step "upload, and the pipeline: prepare, then train in three steps" run_pipeline
-  result=$YARD_HOME/pipelines/emoji/steps/denoiser
+  result=$YARD_HOME/pipelines/emoji/steps/${train_steps[-1]}
   step "report" write_report emoji "$result"
   end_platform
   describe="aws, boto3: YARD_HOME=$YARD_HOME $bin/yard serve &, then 'yard env'"
@@ -193,12 +209,15 @@ done
 mkdir -p "$out"
 export YARD_HOME=$out/home
 pictures=${IMAGES:-$out/pictures}
+train_steps=(px32 px64 denoiser)
+if $larger; then train_steps+=(px128); fi
 kill_after_step=1060
 if $smallest; then kill_after_step=34; fi
 if ! $local && ! sandbox_works; then
   echo "demo: bubblewrap cannot make a sandbox here, so that no platform is used (--local)"
   local=true
 fi
+if $local && $larger; then fail "--stage-128 is a step of the pipeline, which --local has not"; fi
 if ! $keep || $local; then rm -rf "$YARD_HOME"; fi
 rm -f "$report"
 

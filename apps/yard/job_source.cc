@@ -86,7 +86,8 @@ Status take_recipe(const RunArguments& arguments, const Context& context, const 
 }
 
 Status take_script(const RunArguments& arguments, const Context& context, JobSource& source) {
-  if (!fs::exists(arguments.source))
+  std::error_code unreadable;
+  if (!fs::exists(arguments.source, unreadable))
     return Error{Code::kNotFound, arguments.source + ": no such file"};
   YARD_TRY(take_run_section({}, arguments, source.spec));
   source.spec.command = {choose_python(arguments, context), absolute(arguments.source)};

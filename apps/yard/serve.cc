@@ -71,9 +71,11 @@ std::string python_of_jobs(const PlatformServeOptions& options, const Context& c
   if (!options.python.empty())
     return std::filesystem::absolute(options.python).lexically_normal().string();
   if (const std::string active = env_value(context, "VIRTUAL_ENV"); !active.empty()) return active;
+  std::error_code unreadable;  // as good as none
   for (std::filesystem::path dir = context.bin_dir; dir.has_relative_path();
        dir = dir.parent_path())
-    if (std::filesystem::exists(dir / ".venv/bin/python")) return (dir / ".venv").string();
+    if (std::filesystem::exists(dir / ".venv/bin/python", unreadable))
+      return (dir / ".venv").string();
   return "";
 }
 

@@ -137,8 +137,9 @@ class Writer {
 
 Result<std::string> first_existing(std::span<const char* const> candidates, std::string_view what,
                                    std::string_view package, std::string_view option) {
+  std::error_code unreadable;
   for (const char* candidate : candidates) {
-    if (std::filesystem::exists(candidate)) return std::string(candidate);
+    if (std::filesystem::exists(candidate, unreadable)) return std::string(candidate);
   }
   return Error{Code::kNotFound,
                fmt::format("no {} in {}: install the package {} or name one with {}", what,
