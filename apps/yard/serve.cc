@@ -243,7 +243,10 @@ class Platform {
     options.store = store_.get();
     options.requests_per_second = options_.requests_per_second;
     options.services = {
-        api::make_sagemaker_service(*desk_, arns),
+        api::make_sagemaker_service(*desk_, arns,
+                                    [this](const engine::JobView& view, bool to_the_end) {
+                                      return watch_->final_metrics(view, to_the_end);
+                                    }),
         api::make_logs_service(*desk_, *own_logs_, arns),
         api::make_monitoring_service(*metrics_),
         api::make_sqs_service(*queues_, arns),

@@ -50,6 +50,13 @@ def test_metric_definitions_and_the_use_of_hosts_become_series(platform):
         "MetricDefinitions": [{"Name": "train:loss", "Regex": "loss=(.*?);"}]})
     job = wait_for(platform.client("sagemaker"), "measured", lambda each: each["TrainingJobStatus"] != "InProgress")
     assert job["TrainingJobStatus"] == "Completed", job
+    # The last line is read, however soon one asks.
+    [final] = job["FinalMetricDataList"]
+    assert final["MetricName"] == "train:loss" and abs(final["Value"] - 0.2) < 1e-6
+    assert job["TrainingStartTime"] < final["Timestamp"] <= job["TrainingEndTime"]
+    searched = platform.client("sagemaker").search(Resource="TrainingJob", SearchExpression={"Filters": [
+        {"Name": "Metrics.train:loss", "Operator": "LessThan", "Value": "0.3"}]})["Results"]
+    assert [each["TrainingJob"]["TrainingJobName"] for each in searched] == ["measured"]
 
     def points(name, **dimension):
         [(key, value)] = dimension.items()

@@ -10,7 +10,7 @@ import time
 import botocore.exceptions
 import pytest
 
-from platform_served import BUCKET, Platform, platform_at, smallest_job
+from platform_served import BUCKET, IMAGE, ROLE, Platform, platform_at, smallest_job
 from served import error_of
 
 ENDED = ("Completed", "Failed", "Stopped")
@@ -124,14 +124,102 @@ def test_a_script_that_fails_says_how(platform, sagemaker):
     assert "about to fail" in log_lines(platform, "fails")
 
 
-def test_a_job_is_stopped(platform, sagemaker):
-    start(platform, "stops", SLEEPS)
+def test_a_job_is_changed_while_it_runs_and_stopped(platform, sagemaker):
+    start(platform, "stops", SLEEPS, ProfilerConfig={"S3OutputPath": f"s3://{BUCKET}/p"})
     wait_for(sagemaker, "stops", lambda job: "asleep" in log_lines(platform, "stops")
              or job["TrainingJobStatus"] in ENDED)
+    rule = {"RuleConfigurationName": "LowGPUUtilization", "RuleEvaluatorImage": "rules:latest"}
+    sagemaker.update_training_job(TrainingJobName="stops", RemoteDebugConfig={"EnableRemoteDebug": True},
+                                  ProfilerConfig={"ProfilingIntervalInMilliseconds": 1000},
+                                  ProfilerRuleConfigurations=[rule],
+                                  ResourceConfig={"KeepAlivePeriodInSeconds": 60})
+    for repeated, code in (([rule], "ValidationException"),
+                           ([{**rule, "RuleConfigurationName": f"r{i}"} for i in range(20)], "ResourceLimitExceeded")):
+        assert error_of(sagemaker.update_training_job, TrainingJobName="stops",
+                        ProfilerRuleConfigurations=repeated) == (code, 400)
+    job = sagemaker.describe_training_job(TrainingJobName="stops")
+    assert job["ProfilerConfig"] == {"S3OutputPath": f"s3://{BUCKET}/p", "DisableProfiler": False,
+                                     "ProfilingIntervalInMilliseconds": 1000}
+    assert job["ProfilerRuleConfigurations"] == [rule] and job["ProfilingStatus"] == "Enabled"
+    assert job["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    assert job["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 60
+    sagemaker.update_training_job(TrainingJobName="stops", ProfilerConfig={"DisableProfiler": True},
+                                  ResourceConfig={"KeepAlivePeriodInSeconds": 0})
+    assert error_of(sagemaker.delete_training_job, TrainingJobName="stops") == ("ResourceInUse", 400)
     sagemaker.stop_training_job(TrainingJobName="stops")
     job = wait_for_end(sagemaker, "stops")
     assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "Stopped")
+    assert job["ProfilingStatus"] == "Disabled"
     assert error_of(sagemaker.stop_training_job, TrainingJobName="stops")[0] == "ValidationException"
+    assert error_of(sagemaker.update_training_job, TrainingJobName="stops",
+                    RemoteDebugConfig={"EnableRemoteDebug": False})[0] == "ValidationException"
+
+
+PROCESS = """
+import pathlib, sys
+text = pathlib.Path("/opt/ml/processing/input/in/a.txt").read_text()
+print("processes", *sys.argv[1:], flush=True)
+pathlib.Path("/opt/ml/processing/output/b.txt").write_text(text.upper())
+sys.exit(len(sys.argv) > 2)
+"""
+
+
+def processing_job(name, *arguments):
+    def source(kind, path):
+        return {"InputName": kind, "S3Input": {
+            "S3Uri": f"s3://{BUCKET}/{path}", "LocalPath": f"/opt/ml/processing/input/{kind}",
+            "S3DataType": "S3Prefix", "S3InputMode": "File", "S3DataDistributionType": "FullyReplicated"}}
+
+    return {"ProcessingJobName": name, "RoleArn": ROLE,
+            "AppSpecification": {"ImageUri": IMAGE, "ContainerArguments": list(arguments),
+                                 "ContainerEntrypoint": ["python3", "/opt/ml/processing/input/code/process.py"]},
+            "ProcessingInputs": [source("code", f"{name}/process.py"), source("in", f"{name}/in/")],
+            "ProcessingOutputConfig": {"Outputs": [{"OutputName": "out", "S3Output": {
+                "S3Uri": f"s3://{BUCKET}/{name}/out", "LocalPath": "/opt/ml/processing/output",
+                "S3UploadMode": "EndOfJob"}}]},
+            "ProcessingResources": {"ClusterConfig": {"InstanceCount": 1, "InstanceType": "ml.m5.large",
+                                                      "VolumeSizeInGB": 1}}}
+
+
+def test_processing_jobs(platform, sagemaker):
+    s3 = platform.client("s3")
+    for name, script, arguments in (("processes", PROCESS, ["a"]), ("process-fails", PROCESS, ["a", "b"]),
+                                    ("process-stops", SLEEPS, ["a"])):
+        s3.put_object(Bucket=BUCKET, Key=f"{name}/process.py", Body=script.encode())
+        s3.put_object(Bucket=BUCKET, Key=f"{name}/in/a.txt", Body=b"some data")
+        arn = sagemaker.create_processing_job(**processing_job(name, *arguments))["ProcessingJobArn"]
+        assert arn.endswith(f":processing-job/{name}")
+    for refused in (sagemaker.create_processing_job, sagemaker.delete_processing_job):
+        assert error_of(refused, **(processing_job("process-stops") if refused == sagemaker.create_processing_job
+                                    else {"ProcessingJobName": "process-stops"})) == ("ResourceInUse", 400)
+    sagemaker.stop_processing_job(ProcessingJobName="process-stops")
+
+    def end_of(name):
+        end = time.monotonic() + END_WAIT_SECONDS
+        while True:
+            job = sagemaker.describe_processing_job(ProcessingJobName=name)
+            if job["ProcessingJobStatus"] in ENDED or time.monotonic() > end:
+                return job
+            time.sleep(0.1)
+
+    job = end_of("processes")
+    assert job["ProcessingJobStatus"] == "Completed", job
+    assert job["CreationTime"] <= job["ProcessingStartTime"] <= job["ProcessingEndTime"]
+    assert s3.get_object(Bucket=BUCKET, Key="processes/out/b.txt")["Body"].read() == b"SOME DATA"
+    logs = platform.client("logs")
+    found = logs.filter_log_events(logGroupName="/aws/sagemaker/ProcessingJobs", logStreamNamePrefix="processes/",
+                                   filterPattern='"processes a"')["events"]
+    assert [event["message"] for event in found] == ["processes a"]
+    failed = end_of("process-fails")
+    assert failed["ProcessingJobStatus"] == "Failed" and failed["ExitMessage"] == failed["FailureReason"]
+    assert "1" in failed["FailureReason"]
+    assert end_of("process-stops")["ProcessingJobStatus"] == "Stopped"
+    listed = sagemaker.list_processing_jobs(NameContains="process", StatusEquals="Completed")
+    assert [each["ProcessingJobName"] for each in listed["ProcessingJobSummaries"]] == ["processes"]
+    sagemaker.delete_processing_job(ProcessingJobName="process-fails")
+    for gone in (sagemaker.describe_processing_job, sagemaker.stop_processing_job, sagemaker.delete_processing_job):
+        with pytest.raises(botocore.exceptions.ClientError, match="Could not find"):
+            gone(ProcessingJobName="process-fails")
 
 
 def test_a_name_is_given_once(platform, sagemaker):

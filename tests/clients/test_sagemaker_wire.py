@@ -1,11 +1,13 @@
 """What every AWS client of `yard serve` meets, whatever it asks for: boto3 and the AWS CLI."""
 
 import concurrent.futures
+import json
 import os
 import pathlib
 import stat
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -134,14 +136,161 @@ def test_waiters_know_a_job_that_is_not_there(platform):
         platform.client("sagemaker").describe_training_job(TrainingJobName="gone")
 
 
+GROUP = "/aws/sagemaker/TrainingJobs"
+OWN = "/own/group"
+TRAINING_ARN = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-job/gone"
+# What is asked wrongly, and the name of the error; {queue} is a queue, {nowhere} none.
+ERRORS = [
+    ("sagemaker", "describe_training_job", {"TrainingJobName": "gone"}, "ValidationException"),
+    ("sagemaker", "stop_training_job", {"TrainingJobName": "gone"}, "ValidationException"),
+    ("sagemaker", "update_training_job", {"TrainingJobName": "gone"}, "ValidationException"),
+    ("sagemaker", "delete_training_job", {"TrainingJobName": "gone"}, "ValidationException"),
+    ("sagemaker", "list_training_jobs", {"NextToken": "nonsense"}, "ValidationException"),
+    ("sagemaker", "list_processing_jobs", {"MaxResults": 101}, "ValidationException"),
+    ("sagemaker", "list_tags", {"ResourceArn": TRAINING_ARN}, "ValidationException"),
+    ("sagemaker", "add_tags", {"ResourceArn": TRAINING_ARN, "Tags": [{"Key": "k", "Value": ""}]},
+     "ValidationException"),
+    ("sagemaker", "delete_tags", {"ResourceArn": TRAINING_ARN, "TagKeys": ["k"]}, "ValidationException"),
+    ("sagemaker", "search", {"Resource": "TrainingJob", "NextToken": "x"}, "ValidationException"),
+    ("logs", "create_log_group", {"logGroupName": OWN}, "ResourceAlreadyExistsException"),
+    ("logs", "create_log_group", {"logGroupName": GROUP}, "InvalidParameterException"),
+    ("logs", "create_log_group", {"logGroupName": "a b"}, "InvalidParameterException"),
+    ("logs", "create_log_stream", {"logGroupName": OWN, "logStreamName": "s"}, "ResourceAlreadyExistsException"),
+    ("logs", "create_log_stream", {"logGroupName": "/none", "logStreamName": "s"}, "ResourceNotFoundException"),
+    ("logs", "describe_log_streams", {"logGroupName": "/none"}, "ResourceNotFoundException"),
+    ("logs", "describe_log_streams", {"logGroupName": GROUP, "orderBy": "LastEventTime",
+                                      "logStreamNamePrefix": "x/"}, "InvalidParameterException"),
+    ("logs", "get_log_events", {"logGroupName": GROUP, "logStreamName": "gone/algo-1-1"},
+     "ResourceNotFoundException"),
+    ("logs", "get_log_events", {"logGroupName": "/none", "logStreamName": "s"}, "ResourceNotFoundException"),
+    ("logs", "get_log_events", {"logGroupName": OWN, "logStreamName": "s", "nextToken": "x"},
+     "InvalidParameterException"),
+    ("logs", "filter_log_events", {"logGroupName": "/none"}, "ResourceNotFoundException"),
+    ("logs", "filter_log_events", {"logGroupName": OWN, "filterPattern": '"open'}, "InvalidParameterException"),
+    ("logs", "put_log_events", {"logGroupName": OWN, "logStreamName": "none",
+                                "logEvents": [{"timestamp": 1, "message": "x"}]}, "ResourceNotFoundException"),
+    ("logs", "put_log_events", {"logGroupName": OWN, "logStreamName": "s", "logEvents": [
+        {"timestamp": 2, "message": "x"}, {"timestamp": 1, "message": "x"}]}, "InvalidParameterException"),
+    ("logs", "delete_log_stream", {"logGroupName": OWN, "logStreamName": "none"}, "ResourceNotFoundException"),
+    ("logs", "delete_log_group", {"logGroupName": "/none"}, "ResourceNotFoundException"),
+    ("cloudwatch", "get_metric_statistics", {"Namespace": "n", "MetricName": "m", "StartTime": 1, "EndTime": 2,
+                                             "Period": 60}, "MissingParameter"),
+    ("cloudwatch", "get_metric_statistics", {
+        "Namespace": "n", "MetricName": "m", "StartTime": 1, "EndTime": 10**6, "Period": 1, "Statistics": ["Sum"]},
+     "InvalidParameterCombination"),
+    ("cloudwatch", "put_metric_data", {"Namespace": "n", "MetricData": [{"MetricName": "m", "Value": 1e999}]},
+     "InvalidParameterValue"),
+    ("cloudwatch", "list_metrics", {"NextToken": "nonsense"}, "InvalidParameterValue"),
+    ("sqs", "get_queue_url", {"QueueName": "none"}, "AWS.SimpleQueueService.NonExistentQueue"),
+    ("sqs", "create_queue", {"QueueName": "wire", "Attributes": {"DelaySeconds": "9"}}, "QueueAlreadyExists"),
+    ("sqs", "create_queue", {"QueueName": "other", "Attributes": {"Nonsense": "9"}}, "InvalidAttributeName"),
+    ("sqs", "set_queue_attributes", {"QueueUrl": "{queue}", "Attributes": {"DelaySeconds": "x"}},
+     "InvalidAttributeValue"),
+    ("sqs", "delete_message", {"QueueUrl": "{queue}", "ReceiptHandle": "x"}, "ReceiptHandleIsInvalid"),
+    ("sqs", "change_message_visibility", {"QueueUrl": "{queue}", "ReceiptHandle": "1-x", "VisibilityTimeout": 1},
+     "AWS.SimpleQueueService.MessageNotInflight"),
+    ("sqs", "send_message_batch", {"QueueUrl": "{queue}", "Entries": []},
+     "AWS.SimpleQueueService.EmptyBatchRequest"),
+    *[("sqs", name, {"QueueUrl": "{nowhere}", **more}, "AWS.SimpleQueueService.NonExistentQueue")
+      for name, more in (("send_message", {"MessageBody": "x"}), ("receive_message", {}), ("purge_queue", {}),
+                         ("delete_queue", {}), ("get_queue_attributes", {}), ("set_queue_attributes", {"Attributes": {}}),
+                         ("delete_message", {"ReceiptHandle": "1-x"}),
+                         ("change_message_visibility", {"ReceiptHandle": "1-x", "VisibilityTimeout": 1}))],
+    ("iam", "get_user", {}, "InvalidAction"),
+    ("sts", "get_session_token", {}, "InvalidAction"),
+]
+
+
+@pytest.fixture(scope="module")
+def asked_wrongly(platform):
+    """The clients, and a queue and a group that are there."""
+    clients = {name: platform.client(name, parameter_validation=False) for name in {each[0] for each in ERRORS}}
+    url = clients["sqs"].create_queue(QueueName="wire")["QueueUrl"]
+    clients["logs"].create_log_group(logGroupName=OWN)
+    clients["logs"].create_log_stream(logGroupName=OWN, logStreamName="s")
+    return clients, {"{queue}": url, "{nowhere}": url.replace("/wire", "/nowhere")}
+
+
+@pytest.mark.parametrize("service, operation, arguments, code", ERRORS,
+                         ids=[f"{i}-{each[1]}" for i, each in enumerate(ERRORS)])
+def test_an_error_has_the_name_that_clients_catch(asked_wrongly, service, operation, arguments, code):
+    clients, words = asked_wrongly
+    arguments = {name: words.get(value, value) if isinstance(value, str) else value
+                 for name, value in arguments.items()}
+    assert error_of(getattr(clients[service], operation), **arguments) == (code, 400)
+
+
+# Many commands in one process: the CLI takes a second to start.
+CLI = """
+import contextlib, io, json, sys
+from awscli.clidriver import create_clidriver
+said = []
+for command in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = create_clidriver().main(command)
+    said.append([code, out.getvalue(), err.getvalue()])
+json.dump(said, sys.stdout)
+"""
+
+
 def test_the_aws_cli_speaks_to_it(platform, tmp_path):
     assert f'"Account": "{ACCOUNT}"' in aws(platform, "sts", "get-caller-identity")
     (tmp_path / "f").write_text("text")
-    aws(platform, "s3", "cp", str(tmp_path / "f"), f"s3://{BUCKET}/cli/f")
-    assert "f" in aws(platform, "s3", "ls", f"s3://{BUCKET}/cli/")
-    assert "TrainingJobSummaries" in aws(platform, "sagemaker", "list-training-jobs")
-    assert "logStreams" in aws(platform, "logs", "describe-log-streams", "--log-group-name",
-                               "/aws/sagemaker/TrainingJobs", "--log-stream-name-prefix", "gone/")
+    job = smallest_job("by-cli", Tags=[{"Key": "team", "Value": "x"}])
+    job["AlgorithmSpecification"]["ContainerEntrypoint"] = ["sleep", "600"]
+    process = {"ProcessingJobName": "by-cli", "RoleArn": ROLE,
+               "AppSpecification": {"ImageUri": IMAGE, "ContainerEntrypoint": ["sleep", "600"]},
+               "ProcessingResources": {"ClusterConfig": {"InstanceCount": 1, "InstanceType": "ml.m5.large",
+                                                         "VolumeSizeInGB": 1}}}
+    arn = TRAINING_ARN.replace("gone", "by-cli")
+    stream = ["--log-group-name", "/cli", "--log-stream-name", "s"]
+    url = f"{platform.url}/{ACCOUNT}/by-cli"
+    span = ["--start-time", "2020-01-01T00:00:00Z", "--end-time", "2020-01-02T00:00:00Z", "--period", "60"]
+    steps = [  # a command, and what it says
+        (["s3", "cp", str(tmp_path / "f"), f"s3://{BUCKET}/cli/f"], "upload"),
+        (["s3", "ls", f"s3://{BUCKET}/cli/"], " f"),
+        (["sagemaker", "create-training-job", "--cli-input-json", json.dumps(job)], arn),
+        (["sagemaker", "describe-training-job", "--training-job-name", "by-cli"], '"InProgress"'),
+        (["sagemaker", "list-training-jobs", "--name-contains", "by-cli"], "TrainingJobSummaries"),
+        (["sagemaker", "update-training-job", "--training-job-name", "by-cli", "--resource-config",
+          "KeepAlivePeriodInSeconds=0"], arn),
+        (["sagemaker", "add-tags", "--resource-arn", arn, "--tags", "Key=a,Value=b"], '"b"'),
+        (["sagemaker", "list-tags", "--resource-arn", arn], '"team"'),
+        (["sagemaker", "delete-tags", "--resource-arn", arn, "--tag-keys", "a"], ""),
+        (["sagemaker", "search", "--resource", "TrainingJob", "--search-expression",
+          "Filters=[{Name=Tags.team,Operator=Equals,Value=x}]"], arn),
+        (["sagemaker", "stop-training-job", "--training-job-name", "by-cli"], ""),
+        (["sagemaker", "wait", "training-job-completed-or-stopped", "--training-job-name", "valid"], "Could not find"),
+        (["sagemaker", "create-processing-job", "--cli-input-json", json.dumps(process)], ":processing-job/by-cli"),
+        (["sagemaker", "describe-processing-job", "--processing-job-name", "by-cli"], "ProcessingJobStatus"),
+        (["sagemaker", "list-processing-jobs"], "by-cli"),
+        (["sagemaker", "stop-processing-job", "--processing-job-name", "by-cli"], ""),
+        (["logs", "describe-log-groups"], GROUP),
+        (["logs", "describe-log-streams", "--log-group-name", GROUP, "--log-stream-name-prefix", "gone/"],
+         "logStreams"),
+        (["logs", "create-log-group", "--log-group-name", "/cli"], ""),
+        (["logs", "create-log-stream", *stream], ""),
+        (["logs", "put-log-events", *stream, "--log-events", f"timestamp={int(time.time() * 1000)},message=said"], ""),
+        (["logs", "get-log-events", *stream], '"said"'),
+        (["logs", "filter-log-events", "--log-group-name", "/cli", "--filter-pattern", "said"], '"said"'),
+        (["logs", "delete-log-stream", *stream], ""),
+        (["logs", "delete-log-group", "--log-group-name", "/cli"], ""),
+        (["cloudwatch", "put-metric-data", "--namespace", "Cli", "--metric-name", "m", "--value", "2"], ""),
+        (["cloudwatch", "list-metrics", "--namespace", "Cli"], '"m"'),
+        (["cloudwatch", "get-metric-statistics", "--namespace", "Cli", "--metric-name", "m", "--statistics", "Sum",
+          *span], "Datapoints"),
+        (["sqs", "create-queue", "--queue-name", "by-cli"], url),
+        (["sqs", "send-message", "--queue-url", url, "--message-body", "hello"], "MessageId"),
+        (["sqs", "receive-message", "--queue-url", url], '"hello"'),
+        (["sqs", "delete-queue", "--queue-url", url], ""),
+        (["iam", "get-role", "--role-name", "SageMakerRole"], ROLE),
+    ]
+    done = subprocess.run([sys.executable, "-c", CLI], check=True, capture_output=True, text=True,
+                          input=json.dumps([step[0] for step in steps]), timeout=WAIT_SECONDS,
+                          env=platform.environment())
+    for (command, wanted), (code, out, err) in zip(steps, json.loads(done.stdout), strict=True):
+        assert (code == 0) == (wanted != "Could not find") and wanted in out + err, (command, code, out, err)
 
 
 def test_fifty_clients_at_once(platform):

@@ -26,6 +26,9 @@ class ControlDesk final : public JobDesk {
   Status update_keep_alive(std::string_view name, int64_t seconds) override {
     return control_.update_keep_alive(name, seconds);
   }
+  Status update_request(std::string_view name, const Json& members) override {
+    return control_.update_request(name, members);
+  }
   Result<std::map<std::string, std::string>> tags(std::string_view arn) override {
     return control_.tags(arn);
   }

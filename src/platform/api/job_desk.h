@@ -21,6 +21,7 @@ class JobDesk {
   virtual Status stop(engine::JobKind kind, std::string_view name) = 0;
   virtual Status remove(engine::JobKind kind, std::string_view name) = 0;
   virtual Status update_keep_alive(std::string_view name, int64_t seconds) = 0;
+  virtual Status update_request(std::string_view name, const Json& members) = 0;
   virtual Result<std::map<std::string, std::string>> tags(std::string_view arn) = 0;
   virtual Status add_tags(std::string_view arn, const std::map<std::string, std::string>& tags) = 0;
   virtual Status remove_tags(std::string_view arn, const std::vector<std::string>& keys) = 0;

@@ -121,7 +121,7 @@ void set_training_seconds(Json& document, const jobs::JobView& view) {
 
 }  // namespace
 
-Json training_document(const jobs::JobView& view) {
+Json training_document(const jobs::JobView& view, const std::vector<FinalMetric>& final_metrics) {
   Json document = echo(view.job.request, kTrainingEcho);
   document.emplace("InputDataConfig", Json::array());
   set_training_defaults(document);
@@ -138,6 +138,10 @@ Json training_document(const jobs::JobView& view) {
   set_time(document, "TrainingEndTime", view.training_end_t);
   set_training_seconds(document, view);
   if (!view.warm_pool_status.empty()) document["WarmPoolStatus"] = warm_pool_of(view);
+  for (const FinalMetric& metric : final_metrics)
+    document["FinalMetricDataList"].push_back({{"MetricName", metric.name},
+                                               {"Value", metric.value},
+                                               {"Timestamp", rounded_to_ms(metric.t)}});
   return document;
 }
 

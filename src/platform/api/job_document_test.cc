@@ -47,6 +47,7 @@ TEST(TrainingDocumentTest, SaysAllThatTheSdksReadWhileItRuns) {
   EXPECT_FALSE(document.contains("TrainingEndTime"));
   EXPECT_FALSE(document.contains("FailureReason"));
   EXPECT_FALSE(document.contains("Tags"));
+  EXPECT_FALSE(document.contains("FinalMetricDataList"));
   EXPECT_EQ(document["EnableManagedSpotTraining"], false);
   EXPECT_EQ(document["ResourceConfig"], smallest_training_input("job-1")["ResourceConfig"]);
 }
@@ -88,6 +89,14 @@ TEST(TrainingDocumentTest, SaysHowItEnded) {
                                               {"ResourceRetainedBillableTimeInSeconds", 3},
                                               {"ReusedByJob", "job-2"}}));
   EXPECT_EQ(training_summary(view)["TrainingEndTime"], 1010.0);
+}
+
+TEST(TrainingDocumentTest, SaysTheLastValueOfEachMetric) {
+  const Json document =
+      training_document(running(), {{"train:loss", 0.25, 1001.2504}, {"acc", 1, 2}});
+  EXPECT_EQ(document["FinalMetricDataList"],
+            (Json{{{"MetricName", "train:loss"}, {"Value", 0.25}, {"Timestamp", 1001.25}},
+                  {{"MetricName", "acc"}, {"Value", 1.0}, {"Timestamp", 2.0}}}));
 }
 
 TEST(TrainingDocumentTest, AJobThatOnlyWaitsHasNoTrainingTime) {

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "api/job_update.h"
 #include "observe/job_observer.h"
 
 namespace yard::api {
@@ -110,6 +111,7 @@ AwsStatus check_training(const Json& input) {
   YARD_TRY(check_channels(input));
   YARD_TRY(check_s3_uri(text(member(input, "OutputDataConfig"), "S3OutputPath"), "S3OutputPath"));
   YARD_TRY(observe::metric_definitions(input));
+  YARD_TRY(check_profiler(member(input, "ProfilerConfig")));
   const Json& checkpoints = member(input, "CheckpointConfig");
   if (checkpoints.empty()) return Ok{};
   return check_s3_uri(text(checkpoints, "S3Uri"), "CheckpointConfig");

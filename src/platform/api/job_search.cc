@@ -25,6 +25,12 @@ Json tag_value(const Json& tags, std::string_view key) {
   return nullptr;
 }
 
+Json metric_value(const Json& metrics, std::string_view name) {
+  for (const Json& metric : metrics)
+    if (metric.value("MetricName", std::string()) == name) return metric.value("Value", Json());
+  return nullptr;
+}
+
 std::optional<double> number_in(const Json& value) {
   if (value.is_number()) return value.get<double>();
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
@@ -101,6 +107,8 @@ AwsResult<bool> nested_matches(const Json& nested, const Json& job) {
 
 Json value_at(const Json& job, std::string_view path) {
   if (path.starts_with("Tags.")) return tag_value(job.value("Tags", Json::array()), path.substr(5));
+  if (path.starts_with("Metrics."))
+    return metric_value(job.value("FinalMetricDataList", Json::array()), path.substr(8));
   const Json* value = &job;
   while (!path.empty()) {
     // A hyperparameter may have dots in its name.

@@ -10,9 +10,9 @@ namespace yard::api {
 
 // Whether a job, as Search would show it (with its "Tags"), is meant. Names are paths, without
 // regard to case: "TrainingJobStatus", "HyperParameters.lr", "ResourceConfig.InstanceCount",
-// "Tags.team"; texts that are numbers or times are compared as such. A name that the job has not:
-// only NotExists and NotEquals hold. ValidationException: a filter without the value that its
-// operator needs.
+// "Tags.team", "Metrics.train:loss" (the last value); texts that are numbers or times are compared
+// as such. A name that the job has not: only NotExists and NotEquals hold. ValidationException: a
+// filter without the value that its operator needs.
 AwsResult<bool> matches(const Json& expression, const Json& job);
 
 // The value that `path` names, null when there is none.

@@ -6,10 +6,12 @@
 #include <charconv>
 #include <functional>
 #include <map>
+#include <mutex>
 
 #include "api/job_document.h"
 #include "api/job_request.h"
 #include "api/job_search.h"
+#include "api/job_update.h"
 
 namespace yard::api {
 namespace {
@@ -66,7 +68,8 @@ JobFilter filter_of(JobKind kind, const Json& input) {
 
 class SagemakerService final : public Service {
  public:
-  SagemakerService(JobDesk& desk, Arns arns) : desk_(desk), arns_(std::move(arns)) {}
+  SagemakerService(JobDesk& desk, Arns arns, FinalMetrics final_metrics)
+      : desk_(desk), arns_(std::move(arns)), final_metrics_(std::move(final_metrics)) {}
 
   const Model& model() const override { return model_; }
   Role needed_role(std::string_view operation) const override {
@@ -117,7 +120,20 @@ class SagemakerService final : public Service {
 
   AwsResult<Json> describe(JobKind kind, const Call& call) {
     YARD_ASSIGN(const JobView view, find(kind, call.input));
-    return kind == JobKind::kTraining ? training_document(view) : processing_document(view);
+    if (kind == JobKind::kProcessing) return processing_document(view);
+    return training_document(view, final_metrics(view, is_over(view)));
+  }
+
+  static bool is_over(const JobView& view) {
+    return view.status != "InProgress" && view.status != "Stopping";
+  }
+
+  // Nothing where no metrics are kept, or none are asked for.
+  std::vector<FinalMetric> final_metrics(const JobView& view, bool to_the_end) const {
+    const auto algorithm = view.job.request.find("AlgorithmSpecification");
+    if (!final_metrics_ || algorithm == view.job.request.end()) return {};
+    if (!algorithm->contains("MetricDefinitions")) return {};
+    return final_metrics_(view, to_the_end);
   }
 
   AwsResult<Json> list(JobKind kind, const Call& call) {
@@ -153,15 +169,15 @@ class SagemakerService final : public Service {
   }
 
   AwsResult<Json> update(const Call& call) {
-    for (const char* fixed : {"ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig"})
-      if (call.input.contains(fixed))
-        return validation_error(std::string(fixed) + " of a job cannot be changed here");
+    const std::lock_guard lock(update_mutex_);
     YARD_ASSIGN(const JobView view, find(JobKind::kTraining, call.input));
-    const Json resources = call.input.value("ResourceConfig", Json::object());
-    if (resources.contains("KeepAlivePeriodInSeconds")) {
-      const auto seconds = resources["KeepAlivePeriodInSeconds"].get<int64_t>();
+    YARD_ASSIGN(const Json changed, updated_members(view, call.input));
+    // The one that the engine may refuse goes first.
+    if (const auto given = call.input.find("ResourceConfig"); given != call.input.end()) {
+      const auto seconds = (*given)["KeepAlivePeriodInSeconds"].get<int64_t>();
       YARD_TRY(desk_.update_keep_alive(view.job.name, seconds));
     }
+    if (!changed.empty()) YARD_TRY(desk_.update_request(view.job.name, changed));
     return Json{{"TrainingJobArn", view.job.arn}};
   }
 
@@ -202,7 +218,7 @@ class SagemakerService final : public Service {
 
   // As Search shows it: what Describe says, and the tags.
   AwsResult<Json> search_record(const JobView& view) {
-    Json document = training_document(view);
+    Json document = training_document(view, final_metrics(view, false));
     YARD_ASSIGN(const auto tags, tags_at(view.job.arn));
     document["Tags"] = json_of_tags(tags);
     return document;
@@ -268,6 +284,8 @@ class SagemakerService final : public Service {
 
   JobDesk& desk_;
   const Arns arns_;
+  const FinalMetrics final_metrics_;
+  std::mutex update_mutex_;  // what is changed is read before
   const Model& model_ = Model::built_in("sagemaker");
 };
 
@@ -291,8 +309,9 @@ const std::map<std::string, SagemakerService::Handler, std::less<>> SagemakerSer
 
 }  // namespace
 
-std::unique_ptr<Service> make_sagemaker_service(JobDesk& desk, Arns arns) {
-  return std::make_unique<SagemakerService>(desk, std::move(arns));
+std::unique_ptr<Service> make_sagemaker_service(JobDesk& desk, Arns arns,
+                                                FinalMetrics final_metrics) {
+  return std::make_unique<SagemakerService>(desk, std::move(arns), std::move(final_metrics));
 }
 
 }  // namespace yard::api

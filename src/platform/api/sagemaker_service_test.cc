@@ -42,12 +42,37 @@ class SagemakerServiceTest : public testing::Test {
       names.push_back(each["TrainingJob"]["TrainingJobName"]);
     return names;
   }
+  Json described(const std::string& name) {
+    const auto told = call("DescribeTrainingJob", {{"TrainingJobName", name}});
+    EXPECT_TRUE(told) << told.error().message;
+    return *told;
+  }
+  AwsResult<Json> update(Json changes) {
+    changes["TrainingJobName"] = "job-0";
+    return call("UpdateTrainingJob", changes);
+  }
+  void set_status(const std::string& status, const std::string& secondary) {
+    ASSERT_TRUE(desk_.change(engine::JobKind::kTraining, "job-0", [&](engine::JobView& view) {
+      view.status = status;
+      view.secondary_status = secondary;
+      return Status(Ok{});
+    }));
+  }
+  static Json rule(const std::string& name) {
+    return {{"RuleConfigurationName", name}, {"RuleEvaluatorImage", "rules:latest"}};
+  }
   static Json filter(const char* name, const char* operation, const char* value) {
     return {{"Filters", {{{"Name", name}, {"Operator", operation}, {"Value", value}}}}};
   }
 
   MemoryDesk desk_;
-  std::unique_ptr<Service> service_ = make_sagemaker_service(desk_, {});
+  bool was_to_the_end_ = false;
+  std::unique_ptr<Service> service_ =
+      make_sagemaker_service(desk_, {}, [this](const engine::JobView& view, bool to_the_end) {
+        was_to_the_end_ = to_the_end;
+        const double lr = std::stod(view.job.request["HyperParameters"]["lr"].get<std::string>());
+        return std::vector<FinalMetric>{{"train:loss", lr, 1005}};
+      });
 };
 
 using Names = std::vector<std::string>;
@@ -92,6 +117,7 @@ TEST_F(SagemakerServiceTest, WhatDoesNotGoTogetherIsRefusedBeforeAnyHostIsAsked)
       {"/StoppingCondition/MaxWaitTimeInSeconds", 7200},
       {"/OutputDataConfig/S3OutputPath", "https://b/x"},
       {"/CheckpointConfig", {{"S3Uri", "s3:///x"}}},
+      {"/ProfilerConfig", {{"ProfilingIntervalInMilliseconds", 300}}},
       {"/AlgorithmSpecification/MetricDefinitions", {{{"Name", "loss"}, {"Regex", "loss=(["}}}},
       {"/Tags", {{{"Key", "a"}, {"Value", "1"}}, {{"Key", "a"}, {"Value", "2"}}}},
       {"/Tags", {{{"Key", "aws:x"}, {"Value", "1"}}}},
@@ -133,8 +159,7 @@ TEST_F(SagemakerServiceTest, AJobIsStoppedUpdatedAndDeleted) {
                     {"ResourceConfig", {{"KeepAlivePeriodInSeconds", 60}}}}))["TrainingJobArn"],
             std::string(kArn) + "job-0");
   EXPECT_EQ(desk_.keep_alive_s, 60);
-  EXPECT_FALSE(call("UpdateTrainingJob",
-                    {{"TrainingJobName", "job-0"}, {"ProfilerConfig", Json::object()}}));
+  EXPECT_EQ(described("job-0")["ResourceConfig"]["KeepAlivePeriodInSeconds"], 60);
   EXPECT_EQ(call("DeleteTrainingJob", {{"TrainingJobName", "job-0"}}).error().code,
             "ResourceInUse");
   EXPECT_TRUE(call("StopTrainingJob", {{"TrainingJobName", "job-0"}}));
@@ -142,6 +167,81 @@ TEST_F(SagemakerServiceTest, AJobIsStoppedUpdatedAndDeleted) {
             "Stopping");
   EXPECT_TRUE(call("DeleteTrainingJob", {{"TrainingJobName", "job-0"}}));
   EXPECT_FALSE(call("DescribeTrainingJob", {{"TrainingJobName", "job-0"}}));
+}
+
+TEST_F(SagemakerServiceTest, ProfilingIsTurnedOnChangedAndOffWhileTheJobRuns) {
+  create_jobs(1);
+  EXPECT_EQ(described("job-0")["ProfilingStatus"], "Disabled");
+  EXPECT_FALSE(update({{"ProfilerConfig", {{"DisableProfiler", false}}}}));  // where to?
+  EXPECT_FALSE(update({{"ProfilerRuleConfigurations", {rule("a")}}}));       // it is off
+  ASSERT_TRUE(update({{"ProfilerConfig", {{"S3OutputPath", "s3://b/p"}}}}));
+  ASSERT_TRUE(update({{"ProfilerConfig", {{"ProfilingIntervalInMilliseconds", 1000}}},
+                      {"ProfilerRuleConfigurations", {rule("a")}}}));
+  EXPECT_EQ(described("job-0")["ProfilingStatus"], "Enabled");
+  EXPECT_EQ(described("job-0")["ProfilerConfig"],
+            (Json{{"S3OutputPath", "s3://b/p"},
+                  {"DisableProfiler", false},
+                  {"ProfilingIntervalInMilliseconds", 1000}}));
+  // Rules are added; a place that is in use stays.
+  ASSERT_TRUE(update({{"ProfilerRuleConfigurations", {rule("b")}}}));
+  EXPECT_EQ(described("job-0")["ProfilerRuleConfigurations"], (Json{rule("a"), rule("b")}));
+  for (const Json& wrong :
+       std::vector<Json>{{{"ProfilerRuleConfigurations", {rule("a")}}},
+                         {{"ProfilerConfig", {{"S3OutputPath", "s3://other"}}}},
+                         {{"ProfilerConfig", {{"ProfilingIntervalInMilliseconds", 300}}}}}) {
+    const auto refused = update(wrong);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().code, "ValidationException") << wrong;
+  }
+  Json many = Json::array();
+  for (int i = 0; i < 19; ++i) many.push_back(rule("many-" + std::to_string(i)));
+  EXPECT_EQ(update({{"ProfilerRuleConfigurations", many}}).error().code, "ResourceLimitExceeded");
+  ASSERT_TRUE(update({{"ProfilerConfig", {{"DisableProfiler", true}}}}));
+  EXPECT_EQ(described("job-0")["ProfilingStatus"], "Disabled");
+  EXPECT_EQ(described("job-0")["ProfilerConfig"]["S3OutputPath"], "s3://b/p");
+}
+
+TEST_F(SagemakerServiceTest, AJobChangesOnlyInTheStatesThatAllowIt) {
+  create_jobs(1);
+  const Json debug = {{"RemoteDebugConfig", {{"EnableRemoteDebug", true}}}};
+  const Json profile = {{"ProfilerConfig", {{"S3OutputPath", "s3://b/p"}}}};
+  EXPECT_FALSE(update(debug));  // it is Starting
+  for (const char* secondary : {"Downloading", "Training"}) {
+    set_status("InProgress", secondary);
+    EXPECT_TRUE(update(debug)) << secondary;
+  }
+  EXPECT_EQ(described("job-0")["RemoteDebugConfig"]["EnableRemoteDebug"], true);
+  set_status("Stopping", "Stopping");
+  EXPECT_FALSE(update(profile));
+  EXPECT_FALSE(update(debug));
+  set_status("Completed", "Completed");
+  EXPECT_FALSE(update(profile));
+  // Refused as a whole: the warm pool is as it was.
+  Json both = profile;
+  both["ResourceConfig"] = {{"KeepAlivePeriodInSeconds", 5}};
+  EXPECT_FALSE(update(both));
+  EXPECT_EQ(desk_.keep_alive_s, -1);
+}
+
+TEST_F(SagemakerServiceTest, FinalMetricsAreToldOfJobsThatDefineThemAndSearchedFor) {
+  create_jobs(1);
+  EXPECT_FALSE(described("job-0").contains("FinalMetricDataList"));
+  Json input = smallest_training_input("measured");
+  input["HyperParameters"] = {{"lr", "0.5"}};
+  input["AlgorithmSpecification"]["MetricDefinitions"] = {
+      {{"Name", "train:loss"}, {"Regex", "loss=(.*)"}}};
+  ASSERT_TRUE(create(input));
+  EXPECT_EQ(described("measured")["FinalMetricDataList"],
+            (Json{{{"MetricName", "train:loss"}, {"Value", 0.5}, {"Timestamp", 1005.0}}}));
+  EXPECT_FALSE(was_to_the_end_);
+  EXPECT_EQ(search(filter("Metrics.train:loss", "LessThan", "0.75")), Names{"measured"});
+  EXPECT_EQ(search(filter("Metrics.train:loss", "LessThan", "0.25")), Names{});
+  ASSERT_TRUE(desk_.change(engine::JobKind::kTraining, "measured", [](engine::JobView& view) {
+    view.status = view.secondary_status = "Completed";
+    return Status(Ok{});
+  }));
+  (void)described("measured");
+  EXPECT_TRUE(was_to_the_end_);
 }
 
 TEST_F(SagemakerServiceTest, ListsHavePagesAndPassTheFiltersOn) {

@@ -66,6 +66,15 @@ AwsResult<int64_t> in_range(const Json& input, const char* name, int64_t otherwi
       value, name, min, max));
 }
 
+// Out of date or not, a receipt of a delivery: its number and a random name.
+AwsStatus check_receipt(const std::string& receipt) {
+  const size_t dash = receipt.find_first_not_of("0123456789");
+  if (dash != 0 && dash != receipt.npos && receipt[dash] == '-') return Ok{};
+  return AwsError("ReceiptHandleIsInvalid",
+                  fmt::format("The input receipt handle \"{}\" is not a valid receipt handle.",
+                              receipt.substr(0, 100)));
+}
+
 // "http://127.0.0.1:8080/123456789012/NAME"
 std::string name_in(const Json& input) {
   const std::string url = input.value("QueueUrl", "");
@@ -307,8 +316,10 @@ class SqsService final : public Service {
 
   // SQS answers a receipt that is out of date as if it had been the last one.
   AwsResult<Json> delete_message(const Call& call) {
-    YARD_TRY(answer(
-        queues_.remove(name_in(call.input), {call.input.value("ReceiptHandle", std::string())})));
+    const std::string receipt = call.input.value("ReceiptHandle", std::string());
+    YARD_TRY(answer(queues_.info(name_in(call.input))));
+    YARD_TRY(check_receipt(receipt));
+    YARD_TRY(answer(queues_.remove(name_in(call.input), {receipt})));
     return Json::object();
   }
 
@@ -316,16 +327,23 @@ class SqsService final : public Service {
     YARD_ASSIGN(const Json entries, entries_of(call));
     std::vector<std::string> receipts;
     Json successful = Json::array();
+    Json failed = Json::array();
     for (const Json& entry : entries) {
       receipts.push_back(entry.value("ReceiptHandle", ""));
+      if (const auto known = check_receipt(receipts.back()); !known) {
+        failed.push_back(failed_entry(entry, known.error()));
+        receipts.pop_back();
+        continue;
+      }
       successful.push_back({{"Id", entry.value("Id", "")}});
     }
     YARD_TRY(answer(queues_.remove(name_in(call.input), receipts)));
-    return Json{{"Successful", std::move(successful)}, {"Failed", Json::array()}};
+    return Json{{"Successful", std::move(successful)}, {"Failed", std::move(failed)}};
   }
 
   AwsStatus change_one(const std::string& name, const Json& entry) {
     YARD_ASSIGN(const int64_t timeout_s, in_range(entry, "VisibilityTimeout", 0, 0, 43'200));
+    YARD_TRY(check_receipt(entry.value("ReceiptHandle", "")));
     YARD_ASSIGN(const bool changed, answer(queues_.change_visibility(
                                         name, entry.value("ReceiptHandle", ""), timeout_s)));
     if (changed) return Ok{};
@@ -334,6 +352,7 @@ class SqsService final : public Service {
   }
 
   AwsResult<Json> change_message_visibility(const Call& call) {
+    YARD_TRY(answer(queues_.info(name_in(call.input))));
     YARD_TRY(change_one(name_in(call.input), call.input));
     return Json::object();
   }

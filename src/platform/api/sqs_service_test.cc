@@ -124,6 +124,12 @@ TEST_F(SqsServiceTest, WhatIsWrongIsNamedByItsCode) {
   EXPECT_EQ(code("ChangeMessageVisibility",
                  {{"QueueUrl", url}, {"ReceiptHandle", "1-x"}, {"VisibilityTimeout", 3}}),
             "MessageNotInflight");
+  const Json nonsense = {
+      {"QueueUrl", url}, {"ReceiptHandle", "nonsense"}, {"VisibilityTimeout", 3}};
+  for (const char* operation : {"DeleteMessage", "ChangeMessageVisibility"})
+    EXPECT_EQ(code(operation, nonsense), "ReceiptHandleIsInvalid") << operation;
+  EXPECT_EQ(code("DeleteMessage", {{"QueueUrl", nowhere["QueueUrl"]}, {"ReceiptHandle", "x"}}),
+            "QueueDoesNotExist");
 }
 
 TEST_F(SqsServiceTest, EntriesOfABatchSucceedAndFailForThemselves) {
@@ -153,6 +159,11 @@ TEST_F(SqsServiceTest, EntriesOfABatchSucceedAndFailForThemselves) {
   EXPECT_EQ(changed["Failed"].size(), 1u);
   EXPECT_EQ(
       ok("DeleteMessageBatch", {{"QueueUrl", url}, {"Entries", entries}})["Successful"].size(), 2u);
+  Json half = entries;
+  half[0]["ReceiptHandle"] = "nonsense";
+  const Json deleted = ok("DeleteMessageBatch", {{"QueueUrl", url}, {"Entries", half}});
+  EXPECT_EQ(deleted["Failed"][0]["Code"], "ReceiptHandleIsInvalid");
+  EXPECT_EQ(deleted["Successful"].size(), 1u);
   entries[1]["Id"] = entries[0]["Id"];
   EXPECT_EQ(code("DeleteMessageBatch", {{"QueueUrl", url}, {"Entries", entries}}),
             "BatchEntryIdsNotDistinct");

@@ -253,6 +253,15 @@ Status PlatformControl::update_keep_alive(std::string_view name, int64_t seconds
   return Ok{};
 }
 
+Status PlatformControl::update_request(std::string_view name, const Json& members) {
+  return impl_->store.with([&](auto& db) -> Status {
+    YARD_ASSIGN(const jobdb::PlatformJobRow row, db.find(JobKind::kTraining, name));
+    Json request = row.job.request;
+    request.update(members);
+    return db.set_request(row.id, request, impl_->time.now_t());
+  });
+}
+
 Result<std::map<std::string, std::string>> PlatformControl::tags(std::string_view arn) {
   return impl_->store.with([&](auto& db) { return db.tags(arn); });
 }

@@ -93,6 +93,9 @@ class PlatformControl {
   // A job that runs: how long its hosts stay afterwards, 0: not at all. One that has ended with an
   // Available pool: counted from now. kInvalidArgument: it has no such pool any more.
   Status update_keep_alive(std::string_view name, int64_t seconds);
+  // Members of a training job's request that are told from now on instead of those it came with;
+  // how it runs does not change by it. Of two at once on one job each changes its own members.
+  Status update_request(std::string_view name, const Json& members);
 
   // Of a job, by its ARN. At most 50 tags: kInvalidArgument.
   Result<std::map<std::string, std::string>> tags(std::string_view arn);

@@ -353,6 +353,13 @@ TEST_F(PlatformControlTest, AWarmPoolGoesToTheNextJobLikeIt) {
   ASSERT_TRUE(control_->update_keep_alive("second", 0));
   wait_until("second", [](const JobView& now) { return now.warm_pool_status == "Terminated"; });
   EXPECT_EQ(control_->update_keep_alive("second", 5).error().code, Code::kInvalidArgument);
+  // What is told of a job changes, the rest of it does not.
+  ASSERT_TRUE(
+      control_->update_request("second", {{"ProfilerConfig", {{"S3OutputPath", "s3://b"}}}}));
+  Json changed = second.request;
+  changed["ProfilerConfig"]["S3OutputPath"] = "s3://b";
+  EXPECT_EQ(view("second").job.request, changed);
+  EXPECT_EQ(control_->update_request("none", Json::object()).error().code, Code::kNotFound);
   create(request("third", "", 2));
   EXPECT_EQ(wait_for_end("third").status, "Completed");
 }

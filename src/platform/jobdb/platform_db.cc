@@ -366,6 +366,14 @@ Status PlatformDb::set_keep_alive(int64_t job_id, int64_t keep_alive_s,
   return update.bind(job_id).run();
 }
 
+Status PlatformDb::set_request(int64_t job_id, const Json& request, double t) {
+  YARD_ASSIGN(Statement update,
+              impl_->connection.prepare("UPDATE platform_jobs SET request = ?, "
+                                        "modified_t = max(modified_t, ?) WHERE id = ?"));
+  update.bind(request.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return update.bind(t).bind(job_id).run();
+}
+
 Result<std::map<std::string, std::string>> PlatformDb::tags(std::string_view arn) {
   YARD_ASSIGN(const int64_t known,
               impl_->count("SELECT count(*) FROM platform_jobs WHERE arn = ?", arn));

@@ -160,6 +160,8 @@ class PlatformDb {
   Status end_warm_pool(int64_t job_id, double t);
   Status set_keep_alive(int64_t job_id, int64_t keep_alive_s, std::optional<double> until_t,
                         double t);
+  // What is told of it; the hosts and the warm pool's time are stored apart.
+  Status set_request(int64_t job_id, const Json& request, double t);
 
   Result<std::map<std::string, std::string>> tags(std::string_view arn);
   // kInvalidArgument: more than kTagsMax then.

@@ -43,6 +43,10 @@ CREATE TABLE points (
 ) WITHOUT ROWID;
 CREATE TABLE rolled (level INTEGER PRIMARY KEY, until_s INTEGER NOT NULL);
 CREATE TABLE marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+)sql",
+                                  R"sql(
+ALTER TABLE series ADD COLUMN last_t REAL NOT NULL DEFAULT 0;
+ALTER TABLE series ADD COLUMN last_value REAL NOT NULL DEFAULT 0;
 )sql"};
 
 struct Level {
@@ -158,11 +162,14 @@ struct MetricStore::Impl {
 
   Result<int64_t> series_of(const MetricSample& sample, int64_t t_s) {
     YARD_ASSIGN(const auto row,
-                db.cached("INSERT INTO series (space, name, dimensions, unit, last_s) VALUES "
-                          "(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_s = max(last_s, "
-                          "excluded.last_s), unit = excluded.unit RETURNING id"));
+                db.cached("INSERT INTO series (space, name, dimensions, unit, last_s, last_t, "
+                          "last_value) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+                          "last_s = max(last_s, excluded.last_s), unit = excluded.unit, "
+                          "last_value = iif(excluded.last_t >= last_t, excluded.last_value, "
+                          "last_value), last_t = max(last_t, excluded.last_t) RETURNING id"));
     row->bind(sample.key.space).bind(sample.key.name).bind(to_text(sample.key.dimensions));
     row->bind(sample.unit.empty() ? "None" : sample.unit).bind(t_s);
+    row->bind(sample.t).bind(sample.values.mean());
     YARD_ASSIGN([[maybe_unused]] const bool there, row->step());
     const int64_t id = row->integer();
     YARD_TRY(row->run());
@@ -319,6 +326,20 @@ Status MetricStore::put(const std::vector<MetricSample>& samples,
   Status put = put_all();
   if (!put) impl_->rolled_until_s = rolled_before;
   return put;
+}
+
+Result<std::optional<LastValue>> MetricStore::last(const SeriesKey& key) {
+  std::lock_guard lock(impl_->mutex);
+  YARD_ASSIGN(const auto row, impl_->db.cached("SELECT last_t, last_value FROM series WHERE "
+                                               "space = ? AND name = ? AND dimensions = ?"));
+  row->bind(key.space).bind(key.name).bind(to_text(key.dimensions));
+  YARD_ASSIGN(const bool found, row->step());
+  if (!found) return std::optional<LastValue>();
+  LastValue last;
+  last.t = row->real();
+  last.value = row->real();
+  // Written by a version that did not keep it.
+  return last.t > 0 ? std::optional(last) : std::optional<LastValue>();
 }
 
 Result<std::optional<int64_t>> MetricStore::mark(const std::string& name) {

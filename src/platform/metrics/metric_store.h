@@ -42,6 +42,12 @@ struct MetricSample {
   std::string unit;  // CloudWatch's word; "None" when empty
 };
 
+// The sample with the latest time; of several with that time the one that was put last.
+struct LastValue {
+  double t = 0;  // Unix seconds
+  double value = 0;
+};
+
 struct MetricPoint {
   int64_t t_s = 0;  // Unix seconds, a multiple of the period
   Summary values;
@@ -89,6 +95,8 @@ class MetricStore {
   Status put(const std::vector<MetricSample>& samples,
              const std::map<std::string, int64_t>& marks = {});
   Result<std::optional<int64_t>> mark(const std::string& name);
+  // nullopt: there is no such series. As exact as it was put, however old it is.
+  Result<std::optional<LastValue>> last(const SeriesKey& key);
   // Those whose names begin with `prefix`.
   Status forget_marks(const std::string& prefix);
   // One point per period in which there are values, oldest first. Where the time that was asked

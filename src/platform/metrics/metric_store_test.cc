@@ -186,6 +186,20 @@ TEST_F(MetricStoreTest, MarksAreKeptWithTheSamplesOrNotAtAll) {
   EXPECT_EQ(*store().mark("job_b"), 6);
 }
 
+TEST_F(MetricStoreTest, TheLastValueIsKeptAsItWasPutWhateverItsAge) {
+  EXPECT_FALSE(store().last(kLoss)->has_value());
+  const auto t = static_cast<double>(now());
+  for (const double value : {3.5, 2.5, 0.25}) put(t + 0.5, value);  // one point, mean 2.08
+  put(t + 0.25, 9);                                                 // late
+  clock_.advance(std::chrono::hours(24 * 20));                      // and by now coarse
+  ASSERT_TRUE(store().put({{.key = {"a", "b", {}}, .t = t + 86'400, .values = Summary::of(1)}}));
+  close();
+  const auto last = store().last(kLoss);
+  ASSERT_TRUE(last && *last);
+  EXPECT_EQ((*last)->t, t + 0.5);
+  EXPECT_EQ((*last)->value, 0.25);
+}
+
 TEST_F(MetricStoreTest, EverythingIsThereAfterTheFileWasClosed) {
   put(static_cast<double>(now()), 3);
   close();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "base/file.h"
@@ -45,9 +46,14 @@ std::string key_of(const ObservedJob& job) {
   return fmt::format("{}/{}", job.is_training ? "training" : "processing", job.name);
 }
 
+// How far its logs were read. Another job of the same name has other logs.
 std::string mark_prefix(const ObservedJob& job) {
-  return "log/" + key_of(job) + "/";
+  return fmt::format("log/{}/{}/", key_of(job), std::llround(job.created_t * 1000));
 }
+
+// Of some MiB each, see LogMetrics.
+constexpr int kReadsMax = 1 << 20;  // any log
+constexpr int kSettleReadsMax = 64;
 
 // What tells where the host's supervisor is and what it may use; nothing before it has come up.
 struct HostFacts {
@@ -92,6 +98,11 @@ std::string_view metric_space(bool is_training) {
   return is_training ? "/aws/sagemaker/TrainingJobs" : "/aws/sagemaker/ProcessingJobs";
 }
 
+metrics::SeriesKey metric_key(const ObservedJob& job, const std::string& metric) {
+  const char* dimension = job.is_training ? "TrainingJobName" : "ProcessingJobName";
+  return {std::string(metric_space(job.is_training)), metric, {{dimension, job.name}}};
+}
+
 Result<std::vector<metrics::MetricDefinition>> metric_definitions(const Json& request) {
   const Json algorithm = request.value("AlgorithmSpecification", Json::object());
   std::vector<metrics::MetricDefinition> definitions;
@@ -116,7 +127,7 @@ Status JobObserver::observe(const std::vector<ObservedJob>& running) {
       ++it;
       continue;
     }
-    keep(finish(job));
+    keep(finish(job, kReadsMax));
     it = jobs_.erase(it);
   }
   if (!samples.empty()) keep(store_.put(samples));
@@ -125,18 +136,19 @@ Status JobObserver::observe(const std::vector<ObservedJob>& running) {
 
 Status JobObserver::take_up(const ObservedJob& observed) {
   Job& job = jobs_[key_of(observed)];
+  if (job.job.created_t != observed.created_t) job = {};
   job.seen = true;
   job.job = observed;
   for (const std::string& name : observed.hosts) {
     Host& host = job.hosts[name];
     if (host.log != nullptr || observed.definitions.empty()) continue;
     YARD_ASSIGN(auto scraper, metrics::MetricScraper::create(observed.definitions));
-    const std::string dimension = observed.is_training ? "TrainingJobName" : "ProcessingJobName";
+    const metrics::SeriesKey key = metric_key(observed, "");
     host.log = std::make_unique<metrics::LogMetrics>(
         metrics::LogMetricsOptions{.stream_path = fmt::format("{}/logs/{}.log", observed.dir, name),
                                    .mark = mark_prefix(observed) + name,
-                                   .space = std::string(metric_space(observed.is_training)),
-                                   .dimensions = {{dimension, observed.name}}},
+                                   .space = key.space,
+                                   .dimensions = key.dimensions},
         std::move(scraper), store_);
   }
   return Ok{};
@@ -146,9 +158,9 @@ Status JobObserver::look_at(Job& job, std::vector<MetricSample>& samples) {
   const double t = to_unix_seconds(clock_.wall_now());
   for (auto& [name, host] : job.hosts) {
     if (host.log != nullptr) YARD_TRY(host.log->feed());
-    const std::string dir = fmt::format("{}/hosts/{}", job.job.dir, name);
-    const auto facts = read_facts(dir);
     host.last.reset();
+    const std::string dir = fmt::format("{}/hosts/{}", job.job.dir, name);
+    const auto facts = job.job.has_ended ? std::nullopt : read_facts(dir);
     if (!facts) continue;
     auto usage = host.meter.look(facts->supervisor_pid, dir, facts->memory_limit_bytes, clock_);
     if (!usage || !*usage) continue;  // it has just ended, or just begun
@@ -171,11 +183,16 @@ Status JobObserver::look_at(Job& job, std::vector<MetricSample>& samples) {
   return Ok{};
 }
 
+Status JobObserver::settle(const ObservedJob& ended) {
+  YARD_TRY(take_up(ended));
+  return finish(jobs_[key_of(ended)], kSettleReadsMax);
+}
+
 // The last lines of its logs.
-Status JobObserver::finish(Job& job) {
+Status JobObserver::finish(Job& job, int reads_max) {
   for (auto& [name, host] : job.hosts) {
     bool more = host.log != nullptr;
-    while (more) {
+    for (int i = 0; more && i < reads_max; ++i) {
       YARD_ASSIGN(more, host.log->feed());
     }
   }

@@ -124,6 +124,35 @@ TEST_F(JobObserverTest, NumbersInLogsAreMetricsOfTheJobAlsoItsLastLines) {
   EXPECT_EQ(all(of_job("loss")).count, 3);
 }
 
+TEST_F(JobObserverTest, AJobThatHasEndedIsReadToItsEndAtOnce) {
+  JobObserver observer(*store_, clock_);
+  come_up();
+  print({"loss=3", "loss=2"});
+  ObservedJob ended = job();
+  ended.has_ended = true;
+  ASSERT_TRUE(observer.settle(ended));
+  EXPECT_EQ((*store_->last(metric_key(ended, "loss")))->value, 2);
+  for (int i = 0; i < 3; ++i) {
+    clock_.advance(1s);
+    ASSERT_TRUE(observer.observe({ended}));
+  }
+  EXPECT_EQ(all(of_job("loss")).count, 2);
+  EXPECT_EQ(all(of_host("CPUUtilization")).count, 0);  // its processes are nobody's any more
+  EXPECT_TRUE(observer.live_hosts().empty());
+}
+
+TEST_F(JobObserverTest, ALaterJobOfTheSameNameHasLogsOfItsOwn) {
+  JobObserver observer(*store_, clock_);
+  print({"loss=3", "loss=2"});
+  ASSERT_TRUE(observer.observe({job()}));
+  std::filesystem::remove(folder_ + "/job/logs/algo-1.log");
+  print({"loss=1"});
+  ObservedJob later = job();
+  later.created_t = 1;
+  ASSERT_TRUE(observer.observe({later}));
+  EXPECT_EQ(all(of_job("loss")), (metrics::Summary{3, 6, 1, 3}));
+}
+
 TEST_F(JobObserverTest, AJobWithBadExpressionsDoesNotHideTheOthers) {
   JobObserver observer(*store_, clock_);
   ObservedJob bad = job();

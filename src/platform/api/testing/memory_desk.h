@@ -76,6 +76,12 @@ class MemoryDesk final : public JobDesk {
     keep_alive_s = seconds;
     return change(engine::JobKind::kTraining, name, [](engine::JobView&) { return Status(Ok{}); });
   }
+  Status update_request(std::string_view name, const Json& members) override {
+    return change(engine::JobKind::kTraining, name, [&](engine::JobView& view) {
+      view.job.request.update(members);
+      return Status(Ok{});
+    });
+  }
   Result<std::map<std::string, std::string>> tags(std::string_view arn) override {
     const std::lock_guard lock(mutex_);
     for (const auto& [key, view] : jobs_)
