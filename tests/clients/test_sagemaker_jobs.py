@@ -189,9 +189,8 @@ def test_processing_jobs(platform, sagemaker):
         s3.put_object(Bucket=BUCKET, Key=f"{name}/in/a.txt", Body=b"some data")
         arn = sagemaker.create_processing_job(**processing_job(name, *arguments))["ProcessingJobArn"]
         assert arn.endswith(f":processing-job/{name}")
-    for refused in (sagemaker.create_processing_job, sagemaker.delete_processing_job):
-        assert error_of(refused, **(processing_job("process-stops") if refused == sagemaker.create_processing_job
-                                    else {"ProcessingJobName": "process-stops"})) == ("ResourceInUse", 400)
+    assert error_of(sagemaker.create_processing_job, **processing_job(name, "a")) == ("ResourceInUse", 400)
+    assert error_of(sagemaker.delete_processing_job, ProcessingJobName=name) == ("ResourceInUse", 400)
     sagemaker.stop_processing_job(ProcessingJobName="process-stops")
 
     def end_of(name):
