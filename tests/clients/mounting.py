@@ -164,9 +164,9 @@ class FaultProxy:
                 self.lock.wait_for(lambda: self.is_released, WAIT_SECONDS)
         with socket.create_connection(self.target) as server:
             server.sendall(head)
-            return self._relay(server, client, fate)
+            return self._relay(server, client, fate, has_body=method != b"HEAD")
 
-    def _relay(self, server, client, fate):
+    def _relay(self, server, client, fate, has_body):
         answer = b""
         while b"\r\n\r\n" not in answer:
             more = server.recv(1 << 16)
@@ -177,6 +177,8 @@ class FaultProxy:
         length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n")
                        if line.lower().startswith(b"content-length:")), None)
         client.sendall(head + b"\r\n\r\n")
+        if not has_body:
+            return True
         limit = fate[1] if fate and fate[0] == "cut" else None
         sent = 0
         while True:

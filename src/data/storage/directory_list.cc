@@ -19,23 +19,22 @@
 namespace yard::storage {
 namespace {
 
-// Files that are asked about at once, by several threads where they are many.
 constexpr uint32_t kListPageMax = 1000;  // objects of a page; who asks for more wants all
-constexpr size_t kFilesAtOnce = 4096;
+// Files that are asked about at once, by several threads where they are many.
+constexpr size_t kFilesAtOnce = 16'384;
 constexpr size_t kFilesWorthThreads = 1024;
 constexpr unsigned kThreadsMax = 4;
 
-// What lstat() says of a file.
-struct FileState {
-  struct stat info = {};
-  int errno_value = 0;
-};
+using Plain = std::optional<ObjectInfo>;
 
-FileState state_of(int root_fd, const std::string& key) {
-  FileState state;
-  if (::fstatat(root_fd, key.c_str(), &state.info, AT_SYMLINK_NOFOLLOW) != 0)
-    state.errno_value = errno;
-  return state;
+// The object that a plain file of that key is; nullopt: it is none, or something else, or not
+// there.
+Plain plain_file(int root_fd, const std::string& key) {
+  struct stat info = {};
+  if (!check_key(key) || ::fstatat(root_fd, key.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+      !S_ISREG(info.st_mode))
+    return std::nullopt;
+  return info_of(key, info);
 }
 
 bool is_folder(int folder_fd, const dirent& entry) {
@@ -60,16 +59,18 @@ class Walk {
   Status visit(const std::string& folder) {
     YARD_ASSIGN(const Folder content, read_folder(folder));
     const FolderNames& names = *content.names;
-    std::vector<FileState> states;  // of the names from `states_begin` on
-    size_t states_begin = 0;
+    std::vector<Plain> plain;  // of the names from `plain_begin` on
+    size_t plain_begin = 0;
     for (size_t i = first_of(folder, names); i < names.size() && !page_.done(); ++i) {
       const std::string key = folder + std::string(names[i]);
-      if (is_whole_ && i >= states_begin + states.size()) {
-        states = states_of(folder, names, i);
-        states_begin = i;
+      if (is_whole_ && i >= plain_begin + plain.size()) {
+        plain = plain_files(folder, names, i);
+        plain_begin = i;
       }
-      if (!key.ends_with('/'))
-        YARD_TRY(offer(key, is_whole_ ? &states[i - states_begin] : nullptr));
+      if (is_whole_ && plain[i - plain_begin])
+        add(*std::move(plain[i - plain_begin]));
+      else if (!key.ends_with('/'))
+        YARD_TRY(offer(key));
       else if (key.size() <= kKeyBytesMax && page_.may_hold(key))
         YARD_TRY(visit(key));
     }
@@ -134,47 +135,51 @@ class Walk {
     return names;
   }
 
-  // Of the names from `begin` on, as many as are asked about at once; folders are left out.
-  std::vector<FileState> states_of(const std::string& folder, const FolderNames& names,
-                                   size_t begin) const {
-    std::vector<FileState> states(std::min(kFilesAtOnce, names.size() - begin));
+  // Of the names from `begin` on, as many as are asked about at once.
+  std::vector<Plain> plain_files(const std::string& folder, const FolderNames& names,
+                                 size_t begin) const {
+    std::vector<Plain> plain(std::min(kFilesAtOnce, names.size() - begin));
     std::atomic<size_t> next = 0;
     const auto work = [&] {
       constexpr size_t kStep = 256;
-      for (size_t at; (at = next.fetch_add(kStep)) < states.size();)
-        for (size_t i = at; i < std::min(at + kStep, states.size()); ++i) {
+      for (size_t at; (at = next.fetch_add(kStep)) < plain.size();)
+        for (size_t i = at; i < std::min(at + kStep, plain.size()); ++i) {
           const std::string key = folder + std::string(names[begin + i]);
-          if (!key.ends_with('/') && page_.may_want(key)) states[i] = state_of(root_fd_, key);
+          if (!key.ends_with('/') && page_.may_want(key)) plain[i] = plain_file(root_fd_, key);
         }
     };
     std::vector<std::jthread> others;
     const unsigned thread_count = std::min(std::thread::hardware_concurrency(), kThreadsMax);
-    if (states.size() >= kFilesWorthThreads)
+    if (plain.size() >= kFilesWorthThreads)
       for (unsigned i = 1; i < thread_count; ++i) others.emplace_back(work);
     work();
-    others.clear();  // they end before the states are handed on
-    return states;
+    others.clear();  // they end before what they found is handed on
+    return plain;
   }
 
-  // `known`: its state, where it was asked about already.
-  Status offer(const std::string& key, const FileState* known) {
+  void add(ObjectInfo info) {
+    if (page_.wants(info.key)) page_.add(std::move(info));
+  }
+
+  Status offer(const std::string& key) {
     if (!page_.may_want(key)) return Ok{};
     if (!check_key(key)) {
       leave_out(key, "its name cannot be a key", Worth::kAWarning);
       return Ok{};
     }
-    auto info = inspect(key, known != nullptr ? *known : state_of(root_fd_, key));
+    auto info = inspect(key);
     if (!info) return std::move(info).error();
-    if (*info && page_.wants(key)) page_.add(std::move(**info));
+    if (*info) add(std::move(**info));
     return Ok{};
   }
 
   // nullopt for what is no object: gone meanwhile, a socket, a link to a folder or out.
-  Result<std::optional<ObjectInfo>> inspect(const std::string& key, const FileState& state) {
-    if (state.errno_value == ENOENT || state.errno_value == ENOTDIR)
-      return std::optional<ObjectInfo>();
-    if (state.errno_value != 0) return errno_error(root_ + "/" + key, state.errno_value);
-    struct stat file = state.info;
+  Result<std::optional<ObjectInfo>> inspect(const std::string& key) {
+    struct stat file = {};
+    if (::fstatat(root_fd_, key.c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) return std::optional<ObjectInfo>();
+      return errno_error(root_ + "/" + key, errno);
+    }
     if (S_ISLNK(file.st_mode)) {
       auto target = open_beneath(root_fd_, key, O_PATH, root_ + "/" + key);
       if (!target) {
