@@ -12,7 +12,6 @@
 namespace yard::collective {
 namespace {
 
-constexpr std::chrono::milliseconds kAnswerTimeout{250};
 constexpr int kRanksMax = 4096;
 
 // The connection of a process closes a moment before its pidfd says so; either is fine.
@@ -28,8 +27,12 @@ void raise(const UniqueFd& event) {
 
 }  // namespace
 
-Control::Control(int rank, std::map<int, UniqueFd> sockets, Failure& failure)
-    : rank_(rank), failure_(failure), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Control::Control(int rank, std::map<int, UniqueFd> sockets, Failure& failure,
+                 std::chrono::milliseconds answer_timeout)
+    : rank_(rank),
+      failure_(failure),
+      answer_timeout_(answer_timeout),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   YARD_CHECK(wake_.valid());
   for (auto& [peer_rank, fd] : sockets) {
     Peer peer;
@@ -219,7 +222,7 @@ void Control::handle_stalled(const Peer& peer, const Frame& frame) {
 int Control::find_culprit(int waited) {
   tell_stalled(waited);
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kAnswerTimeout, [&] { return failure_.failed() || stopped_; });
+  changed_.wait_for(lock, answer_timeout_, [&] { return failure_.failed() || stopped_; });
   if (rank_ != 0 && !waited_by_.contains(rank_)) return 0;
   int culprit = waited;
   for (size_t i = 0; i < waited_by_.size() && waited_by_.contains(culprit); ++i)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -25,8 +26,10 @@ namespace yard::collective {
 // Thread-safe. `failure` outlives it.
 class Control {
  public:
-  // Rank 0 gives a socket for every other rank, the others one, to rank 0.
-  Control(int rank, std::map<int, UniqueFd> sockets, Failure& failure);
+  // Rank 0 gives a socket for every other rank, the others one, to rank 0. `answer_timeout`: see
+  // find_culprit().
+  Control(int rank, std::map<int, UniqueFd> sockets, Failure& failure,
+          std::chrono::milliseconds answer_timeout);
   ~Control();
 
   // Also watches the process `pidfd` of `rank`; when it ends, `may_end` says whether it left in
@@ -41,8 +44,8 @@ class Control {
   // Tells all peers goodbye and ends the thread; afterwards nothing is watched. Idempotent.
   void stop();
   // This rank waits for `waited` for too long; that one may be waiting itself. Asks all ranks whom
-  // they wait for (a stopped one cannot answer), which takes a quarter of a second, and returns the
-  // one at the end of the chain.
+  // they wait for (a stopped one cannot answer), waits for what they say until the answer timeout,
+  // and returns the one at the end of the chain.
   int find_culprit(int waited);
 
  private:
@@ -68,6 +71,7 @@ class Control {
 
   const int rank_;
   Failure& failure_;
+  const std::chrono::milliseconds answer_timeout_;
   UniqueFd wake_;  // eventfd: more to watch, or stop
   std::mutex mutex_;
   std::condition_variable changed_;

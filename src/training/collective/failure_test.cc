@@ -132,19 +132,20 @@ TEST_P(LeavingTest, TheLastOperationIsWholeAlthoughSomeHaveLeftAlready) {
 }
 
 TEST_P(LeavingTest, ALivingRankThatDoesNotComeIsNamedAfterTheTimeout) {
-  auto options = options_for(GetParam());
-  for (auto& each : options) each.operation_timeout = 150ms;
-  std::atomic<size_t> ended = 0;
-  on_ranks(options, [&](Group& group) {
-    if (group.rank() == 1) {
-      while (ended.load() + 1 < GetParam().size()) std::this_thread::yield();
-      return;
-    }
-    auto status = group.barrier()->wait();
-    ++ended;
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().code, Code::kDeadlineExceeded) << status.error().message;
-    EXPECT_TRUE(mentions(status.error(), "rank 1")) << status.error().message;
+  with_patience(150ms, [&](std::chrono::milliseconds timeout) {
+    auto options = options_for(GetParam());
+    for (auto& each : options) each.operation_timeout = timeout;
+    std::latch others_ended(static_cast<ptrdiff_t>(GetParam().size()) - 1);
+    return complaints_of(options, [&](Group& group) -> std::string {
+      if (group.rank() == 1) {
+        others_ended.wait();
+        return "";
+      }
+      const auto status = group.barrier()->wait();
+      others_ended.count_down();
+      return status ? "a barrier without rank 1"
+                    : complaint_unless(status.error(), Code::kDeadlineExceeded, "rank 1");
+    });
   });
 }
 
@@ -215,11 +216,11 @@ Status mixed_round(Group& group) {
 class DeathTest : public ::testing::TestWithParam<Hosts> {};
 
 TEST_P(DeathTest, IsToldToAllByNameWhereverItHappens) {
-  for (uint64_t round = 0; round < 4; ++round) {
+  for (uint64_t round = 0; round < (kIsSlow ? 2 : 4); ++round) {
     const auto size = static_cast<int>(GetParam().size());
     const int victim = static_cast<int>(round) % size;
     RankProcesses processes(options_for(GetParam()), mixed_round);
-    processes.all_run();
+    ASSERT_TRUE(processes.all_run());
     for (int rank = 0; rank < size; ++rank) {
       // Nothing that would outlive the processes has a name.
       const std::string maps = processes.maps_of(rank);
@@ -229,37 +230,24 @@ TEST_P(DeathTest, IsToldToAllByNameWhereverItHappens) {
     // A random instant of the loop.
     const timespec instant{0, static_cast<long>(random_below(8'000'000, 7, 0, round))};
     ::nanosleep(&instant, nullptr);
-    const int64_t killed_ns = now_ns();
     processes.signal(victim, SIGKILL);
+    // The test waits for less than half of an operation's time-out.
     for (int i = 0; i + 1 < size; ++i) {
       const Told told = processes.next();
       EXPECT_EQ(told.code, static_cast<int32_t>(Code::kUnavailable)) << told.message;
       EXPECT_NE(std::string(told.message).find(fmt::format("rank {} died", victim)),
                 std::string::npos)
           << "rank " << told.rank << ": " << told.message;
-      const double took_ms = static_cast<double>(told.at_ns - killed_ns) / 1e6;
-      RecordProperty(fmt::format("round{}_rank{}_ms", round, told.rank),
-                     fmt::format("{}", took_ms));
-      EXPECT_LT(took_ms, 10'000) << "it waited for a timeout";
     }
   }
 }
 
 TEST_P(DeathTest, AStoppedRankIsNamedAfterTheTimeout) {
-  auto options = options_for(GetParam());
-  for (auto& each : options) each.operation_timeout = 300ms;
-  const int last = static_cast<int>(options.size()) - 1;
-  for (const int victim : {last, 0}) {
-    RankProcesses processes(options, mixed_round);
-    processes.all_run();
-    processes.signal(victim, SIGSTOP);
-    for (size_t i = 0; i + 1 < options.size(); ++i) {
-      const Told told = processes.next();
-      EXPECT_EQ(told.code, static_cast<int32_t>(Code::kDeadlineExceeded)) << told.message;
-      EXPECT_NE(std::string(told.message).find(fmt::format("for rank {}", victim)),
-                std::string::npos)
-          << "rank " << told.rank << ": " << told.message;
-    }
+  const auto size = static_cast<int>(GetParam().size());
+  for (const int victim : {size - 1, 0}) {
+    with_patience(300ms, [&](std::chrono::milliseconds timeout) {
+      return complaint_of_stopped(GetParam(), victim, timeout, mixed_round);
+    });
   }
 }
 

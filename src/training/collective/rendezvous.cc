@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "collective/group_internal.h"
 #include "collective/hardware.h"
@@ -14,6 +16,10 @@ namespace {
 constexpr int kWorldSizeMax = 4096;
 constexpr size_t kNameBytesMax = 256;
 constexpr size_t kHostNameBytesMax = 64;
+// How long ranks have to say whom they wait for: of no weight to those who have waited for so much
+// longer, and enough on a busy machine.
+constexpr std::chrono::milliseconds kAnswerTimeoutMin{250};
+constexpr std::chrono::milliseconds kAnswerTimeoutMax{2000};
 
 Status check(const RendezvousOptions& options) {
   const auto refuse = [](std::string message) {
@@ -176,8 +182,9 @@ Result<std::unique_ptr<Group>> connect_at(const RendezvousOptions& options, Uniq
   parts.failure->set_host_names(host_names_of(membership.welcome));
   parts.doors = std::move(doors);
   parts.doors.push_back(std::make_shared<UniqueFd>(std::move(membership.doors.reunion)));
-  parts.control =
-      std::make_unique<Control>(options.rank, std::move(membership.sockets), *parts.failure);
+  parts.control = std::make_unique<Control>(
+      options.rank, std::move(membership.sockets), *parts.failure,
+      std::clamp(options.operation_timeout, kAnswerTimeoutMin, kAnswerTimeoutMax));
   parts.control->watch_doors({parts.doors.begin(), parts.doors.end() - 1}, parts.tunnels);
   parts.failure->set_culprit_finder(
       [control = parts.control.get()](int waited) { return control->find_culprit(waited); });

@@ -64,8 +64,10 @@ Result<Neighbour> accept_neighbour(int listener, Door door, const std::string& s
 bool would_block(int error);
 
 inline constexpr std::chrono::seconds kHelloTimeout{5};
-// A connection closes a moment before the word of why it did arrives over the control connections.
-inline constexpr std::chrono::milliseconds kCauseGrace{60};
+// A connection closes a moment before the word of why it did arrives over the control connections:
+// two hops, each through a thread that a busy machine may keep waiting. Only what closes without a
+// word (a rank that left in peace while we wait for it, a connection that was cut) takes so long.
+inline constexpr std::chrono::seconds kCauseGrace{2};
 
 Status send_all(int fd, std::string_view bytes, const Patience& patience);
 Result<Frame> receive_frame(int fd, FrameReader& reader, const Patience& patience);

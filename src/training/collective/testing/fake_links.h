@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,7 +27,7 @@ class FakeWires {
  private:
   friend class FakeLinks;
   struct Wire {
-    std::deque<std::byte> bytes;
+    std::vector<std::byte> bytes;
   };
   const size_t size_;
   const uint64_t seed_;

@@ -8,12 +8,16 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 namespace yard::collective {
 namespace {
+
+// No process outlives a test that was ended.
+constexpr unsigned kOrphanSeconds = 240;
+constexpr int kSilenceMsMax = 200'000;
 
 void tell(int pipe, const Told& told) {
   [[maybe_unused]] const ssize_t written = ::write(pipe, &told, sizeof told);
@@ -30,7 +34,6 @@ void run_until_error(const RendezvousOptions& options, const RankProcesses::Roun
     status = round(**group);
     if (status && ++told.rounds == 1) tell(pipe, told);
   }
-  told.at_ns = now_ns();
   if (group && (*group)->barrier()->wait())
     status = Error{Code::kInternal, "a dead group worked again"};
   told.code = static_cast<int32_t>(status.error().code);
@@ -40,12 +43,6 @@ void run_until_error(const RendezvousOptions& options, const RankProcesses::Roun
 
 }  // namespace
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 RankProcesses::RankProcesses(const std::vector<RendezvousOptions>& options, const Round& round) {
   std::fflush(nullptr);  // else a child writes our lines again
   std::array<int, 2> fds{};
@@ -54,7 +51,7 @@ RankProcesses::RankProcesses(const std::vector<RendezvousOptions>& options, cons
   for (const RendezvousOptions& each : options) {
     const pid_t pid = ::fork();
     if (pid == 0) {
-      ::alarm(60);  // never an orphan
+      ::alarm(kOrphanSeconds);
       ::signal(SIGUSR1, [](int) { ::_exit(0); });
       run_until_error(each, round, fds[1]);
       ::_exit(0);
@@ -80,17 +77,39 @@ std::string RankProcesses::maps_of(int rank) const {
   return maps ? *maps : maps.error().message;
 }
 
-void RankProcesses::all_run() {
-  for (size_t i = 0; i < pids_.size(); ++i) EXPECT_EQ(next().code, -1);
+bool RankProcesses::all_run() {
+  bool all = true;
+  for (size_t i = 0; i < pids_.size() && all; ++i) all = next().code == -1;
+  return all;
 }
 
 Told RankProcesses::next() {
   Told told;
   pollfd polled{.fd = read_end_.get(), .events = POLLIN, .revents = 0};
-  if (::poll(&polled, 1, 50'000) != 1 ||
+  if (::poll(&polled, 1, kSilenceMsMax) != 1 ||
       ::read(read_end_.get(), &told, sizeof told) != static_cast<ssize_t>(sizeof told))
     ADD_FAILURE() << "a rank says nothing";
   return told;
+}
+
+std::string complaint_of_stopped(const Hosts& hosts, int victim, std::chrono::milliseconds timeout,
+                                 const RankProcesses::Round& round) {
+  auto options = options_for(hosts);
+  for (auto& each : options) each.operation_timeout = timeout;
+  RankProcesses processes(options, round);
+  if (!processes.all_run()) return "a rank that lives was given up";
+  processes.signal(victim, SIGSTOP);
+  const auto wanted = static_cast<int32_t>(Code::kDeadlineExceeded);
+  std::string complaints;
+  for (size_t i = 0; i + 1 < hosts.size(); ++i) {
+    const Told told = processes.next();
+    if (told.code == wanted &&
+        std::string_view(told.message).find(fmt::format("for rank {}", victim)) !=
+            std::string::npos)
+      continue;
+    complaints += fmt::format("rank {}, {} stopped: {}\n", told.rank, victim, told.message);
+  }
+  return complaints;
 }
 
 }  // namespace yard::collective

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "base/file.h"
 #include "collective/collective.h"
 #include "collective/rendezvous.h"
+#include "collective/testing/ranks.h"
 
 namespace yard::collective {
 
@@ -18,12 +20,9 @@ namespace yard::collective {
 struct Told {
   int32_t rank = -1;
   int32_t code = -1;  // -1: no Error
-  int64_t at_ns = 0;  // CLOCK_MONOTONIC, the same for all processes
   int64_t rounds = 0;
   char message[400] = {};
 };
-
-int64_t now_ns();
 
 // Each rank runs rounds until one fails. SIGUSR1 makes one exit, as if its program had ended.
 // Killed and waited for at the end.
@@ -35,13 +34,19 @@ class RankProcesses {
 
   void signal(int rank, int number);
   std::string maps_of(int rank) const;
-  // Waits for the first of each rank's messages: all run. Fails the test when one does not.
-  void all_run();
+  // Waits for the first of each rank's messages: whether all run.
+  [[nodiscard]] bool all_run();
+  // Fails the test where nobody says anything for minutes.
   Told next();
 
  private:
   UniqueFd read_end_;
   std::vector<pid_t> pids_;
 };
+
+// Ranks with that time-out, of which `victim` is stopped: what does not become of the others, if
+// not an Error that names it. See with_patience().
+std::string complaint_of_stopped(const Hosts& hosts, int victim, std::chrono::milliseconds timeout,
+                                 const RankProcesses::Round& round);
 
 }  // namespace yard::collective

@@ -1,8 +1,10 @@
 #include "collective/testing/ranks.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <latch>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -67,6 +69,44 @@ void on_ranks(const std::vector<RendezvousOptions>& options,
       body(**group);
     });
   }
+}
+
+void with_patience(std::chrono::milliseconds first,
+                   const std::function<std::string(std::chrono::milliseconds)>& attempt) {
+  std::string complaint;
+  for (auto timeout = first; timeout <= std::chrono::minutes(1); timeout *= 4) {
+    complaint = attempt(timeout);
+    if (complaint.empty()) return;
+  }
+  ADD_FAILURE() << complaint;
+}
+
+std::string complaints_of(const std::vector<RendezvousOptions>& options,
+                          const std::function<std::string(Group&)>& body) {
+  auto groups = connect_all(options);
+  std::string all;
+  for (const auto& group : groups)
+    if (!group) all += group.error().message + "\n";
+  if (!all.empty()) return all;
+  std::mutex mutex;
+  std::vector<std::jthread> threads;
+  for (auto& group : groups) {
+    threads.emplace_back([&] {
+      const std::string complaint = body(**group);
+      group->reset();
+      std::lock_guard lock(mutex);
+      if (!complaint.empty()) all += complaint + "\n";
+    });
+  }
+  threads.clear();
+  return all;
+}
+
+std::string complaint_unless(const Error& error, Code code, std::string_view text) {
+  const bool is_it = error.code == code && error.message.find(text) != std::string::npos;
+  return is_it ? ""
+               : fmt::format("not '{}' with code {}: {}", text, static_cast<int>(code),
+                             error.message);
 }
 
 }  // namespace yard::collective
