@@ -57,6 +57,10 @@ class Survey {
     const Patience patience{.deadline = std::min(deadline, SteadyClock::now() + kReachTimeout)};
     bool is_refused = false;
     auto fd = connect_tcp(door.address, door.reunion_port, patience, &is_refused);
+    // A process that is just ending resets what came before its door closed.
+    for (int i = 0; i < kTriesMax && !fd && !is_refused && fd.error().code == Code::kUnavailable;
+         ++i)
+      fd = connect_tcp(door.address, door.reunion_port, patience, &is_refused);
     if (fd) fd = secured(place_.tunnels, *std::move(fd), TlsSide::kClient, door.address);
     if (fd) return *std::move(fd);
     if (is_refused)

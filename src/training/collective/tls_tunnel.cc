@@ -98,15 +98,19 @@ void TlsTunnels::Tunnel::refuse(const std::string& reason) {
   lose();
 }
 
+void TlsTunnels::Tunnel::refuse_plain() {
+  if (side_ == TlsSide::kClient)
+    return refuse("this rank was given a key, and the other one talks without TLS");
+  forget_unread();
+  say(tcp_.get(), refused("the others talk TLS between hosts, and this rank was given no key"));
+  refuse("it does not talk TLS: it was given no key");
+}
+
 void TlsTunnels::Tunnel::shake_hands() {
   if (hears_plain()) {
-    if (side_ == TlsSide::kClient) {
-      state_ = State::kPlain;
-      return;
-    }
-    forget_unread();
-    say(tcp_.get(), refused("the others talk TLS between hosts, and this rank was given no key"));
-    return refuse("it does not talk TLS: it was given no key");
+    if (side_ == TlsSide::kServer) return refuse_plain();
+    state_ = State::kPlain;
+    return;
   }
   if (SteadyClock::now() >= deadline_) return refuse("no TLS handshake in time");
   ::ERR_clear_error();
@@ -120,6 +124,9 @@ void TlsTunnels::Tunnel::shake_hands() {
     return;
   }
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return;
+  // What came since we looked OpenSSL has read, who finds no record of TLS in it.
+  if (!heard_ && ERR_GET_REASON(::ERR_peek_error()) == SSL_R_WRONG_VERSION_NUMBER)
+    return refuse_plain();
   bool is_end = false;
   const std::string reason = last_reason(&is_end);
   // It may have died, and come again.

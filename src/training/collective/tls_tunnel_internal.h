@@ -55,6 +55,7 @@ struct TlsTunnels::Tunnel {
   bool hears_plain();
   void shake_hands();
   void refuse(const std::string& reason);
+  void refuse_plain();
   void carry();
   bool carry_out();
   bool carry_in();
