@@ -13,6 +13,7 @@ namespace yard::collective {
 struct CheckOptions {
   size_t size_bytes = size_t{8} << 20;  // of a message by which bandwidth is measured
   int round_count = 5;                  // of each pair; the best counts
+  size_t element_count = 100'003;       // of the largest buffers whose answers are compared
   double slow_share = 0.5;              // slower than this share of the median is named
 };
 

@@ -62,9 +62,9 @@ TEST(CheckTest, HealthyRanksPassAndRankZeroHasTheFigures) {
   for (const auto& layout :
        {std::vector<std::string>{"a", "a", "a"}, std::vector<std::string>{"a", "b", "a"}}) {
     on_ranks(options_for(layout), [&](Group& group) {
-      const auto report =
-          check_collectives(group, layout[static_cast<size_t>(group.rank())],
-                            {.size_bytes = kIsSlow ? 10'000u : 100'000u, .round_count = 2});
+      const auto report = check_collectives(
+          group, layout[static_cast<size_t>(group.rank())],
+          {.size_bytes = 100'000, .round_count = 2, .element_count = kIsSlow ? 20'011u : 100'003u});
       ASSERT_TRUE(report) << report.error().message;
       EXPECT_GT(report->operation_count, 100);
       EXPECT_EQ(report->hosts, layout);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <barrier>
 #include <latch>
 #include <map>
 
@@ -123,16 +124,24 @@ TEST(ShrinkTest, HalfOfAGroupGoesOnOnlyWithItsLowestRank) {
 }
 
 TEST(ShrinkTest, AgainAndAgainUntilOneIsLeft) {
-  on_ranks(options_for({"a", "b", "a", "b"}), [](Group& whole) {
+  std::barrier all_summed(4);
+  on_ranks(options_for({"a", "b", "a", "b"}), [&](Group& whole) {
     std::unique_ptr<Group> kept;
     Group* group = &whole;
     while (group->size() > 1) {
       EXPECT_EQ(sum_over(*group, 1), group->size());
-      if (group->rank() == 0) return group->abort("enough");
+      all_summed.arrive_and_wait();
+      if (group->rank() == 0) {
+        all_summed.arrive_and_drop();
+        return group->abort("enough");
+      }
       while (group->barrier()->wait()) {
       }
       auto smaller = group->shrink({});
-      ASSERT_TRUE(smaller) << smaller.error().message;
+      if (!smaller) {
+        all_summed.arrive_and_drop();
+        FAIL() << smaller.error().message;
+      }
       EXPECT_EQ((*smaller)->size(), group->size() - 1);
       EXPECT_EQ((*smaller)->rank(), group->rank() - 1);
       EXPECT_EQ(group->shrink({}).error().code, Code::kInvalidArgument);
