@@ -4,7 +4,7 @@
 #include <cstring>
 
 #if defined(__x86_64__)
-#include <nmmintrin.h>
+#include <immintrin.h>
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #endif
@@ -111,8 +111,71 @@ __attribute__((target("sse4.2"))) uint32_t extend_by_instruction(uint32_t state,
   return state;
 }
 
+// Folding (Gopal et al. 2009, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ"):
+// modulo the polynomial, a block of 128 bits equals itself times x^d put d bits further on. So 256
+// bytes are added to the 256 before them, and what is left in the end has the checksum of all.
+// Bits are reflected: bit 0 of a block is its highest power.
+
+// Advances a block by `bits`: its first half by x^(bits + 64), its second by x^bits. The product of
+// two reflected numbers is one power short, hence the 1.
+struct FoldBy {
+  explicit FoldBy(unsigned bits) : first(power(bits + 64 - 1)), second(power(bits - 1)) {}
+  uint64_t first, second;
+
+ private:
+  static uint64_t power(unsigned exponent) {
+    uint32_t value = 0x80000000;  // x^0
+    for (; exponent > 0; --exponent) value = (value >> 1) ^ ((value & 1) ? kPolynomial : 0);
+    return uint64_t{value} << 32;
+  }
+};
+
+#define YARD_FOLDING __attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq")))
+
+YARD_FOLDING __m512i wide_of(const FoldBy& by) {
+  const auto first = static_cast<int64_t>(by.first), second = static_cast<int64_t>(by.second);
+  return _mm512_set4_epi64(second, first, second, first);
+}
+
+YARD_FOLDING __m512i fold(__m512i block, __m512i by, __m512i next) {
+  // 0x96: the exclusive or of all three.
+  return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(block, by, 0x00),
+                                   _mm512_clmulepi64_epi128(block, by, 0x11), next, 0x96);
+}
+
+constexpr size_t kFoldBytesMin = 512;
+
+// At least kFoldBytesMin; what is left over by the instruction.
+YARD_FOLDING uint32_t extend_by_folding(uint32_t state, const uint8_t* data, size_t size_bytes) {
+  static const FoldBy by_256_bytes(2048), by_64_bytes(512);
+  const auto load = [&](size_t at) YARD_FOLDING { return _mm512_loadu_si512(data + 64 * at); };
+  __m512i a = _mm512_xor_si512(
+      load(0), _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int32_t>(state))));
+  __m512i b = load(1), c = load(2), d = load(3);
+  data += 256, size_bytes -= 256;
+  __m512i by = wide_of(by_256_bytes);
+  for (; size_bytes >= 256; data += 256, size_bytes -= 256) {
+    a = fold(a, by, load(0));
+    b = fold(b, by, load(1));
+    c = fold(c, by, load(2));
+    d = fold(d, by, load(3));
+  }
+  by = wide_of(by_64_bytes);
+  d = fold(fold(fold(a, by, b), by, c), by, d);
+  for (; size_bytes >= 64; data += 64, size_bytes -= 64) d = fold(d, by, load(0));
+  alignas(64) std::array<uint8_t, 64> bytes;
+  _mm512_store_si512(bytes.data(), d);
+  return extend_by_instruction(extend_by_instruction(0, bytes.data(), bytes.size()), data,
+                               size_bytes);
+}
+
+#undef YARD_FOLDING
+
 uint32_t extend(uint32_t state, const uint8_t* data, size_t size_bytes) {
   static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+  static const bool has_folding =
+      has_instruction && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+  if (has_folding && size_bytes >= kFoldBytesMin) return extend_by_folding(state, data, size_bytes);
   return has_instruction ? extend_by_instruction(state, data, size_bytes)
                          : extend_by_table(state, data, size_bytes);
 }

@@ -41,10 +41,12 @@ TEST(Crc32c, MatchesTheVectorsOfRfc3720) {
   EXPECT_EQ(checksum(""), 0u);
 }
 
-// Sizes around the borders of every loop: words, three runs of 1024, several of those.
+// Sizes around the borders of every loop: words, three runs of 1024, several of those; folding
+// begins at 512 and goes on by 256, 64 and what is left.
 TEST(Crc32c, MatchesTheDefinitionAtEverySizeAndAlignment) {
   const std::string bytes = random_bytes(10'000);
-  for (const size_t size : {1, 7, 8, 9, 63, 1023, 3071, 3072, 3073, 3080, 6143, 6144, 9990})
+  for (const size_t size : {1,   7,    8,    9,    63,   511,  512,  513,  575,  576, 767,
+                            768, 1023, 1100, 3071, 3072, 3073, 3080, 6143, 6144, 9990})
     for (size_t offset = 0; offset < 8; ++offset) {
       const auto text = std::string_view(bytes).substr(offset, size);
       EXPECT_EQ(checksum(text), by_definition(text)) << size << " at " << offset;
@@ -54,7 +56,7 @@ TEST(Crc32c, MatchesTheDefinitionAtEverySizeAndAlignment) {
 TEST(Crc32c, ContinuesWhereAnEarlierCallEnded) {
   const std::string bytes = random_bytes(9'000);
   const auto text = std::string_view(bytes);
-  for (const size_t cut : {0, 1, 8, 3072, 5000, 9000})
+  for (const size_t cut : {0, 1, 8, 600, 3072, 5000, 8800, 9000})
     EXPECT_EQ(checksum(text.substr(cut), checksum(text.substr(0, cut))), checksum(text)) << cut;
 }
 
