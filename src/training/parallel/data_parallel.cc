@@ -1,5 +1,6 @@
 #include "parallel/data_parallel.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -98,8 +99,29 @@ class FlatDataParallel final : public DataParallel {
 
   Result<std::vector<NamedTensor>> gather(const std::string& prefix, const at::Tensor& local,
                                           bool wanted) override {
-    return tensor::guard_torch("gathering tensors",
-                               [&] { return gather_all(prefix, local, wanted); });
+    return tensor::guard_torch("gathering tensors", [&]() -> Result<std::vector<NamedTensor>> {
+      std::vector<NamedTensor> places;
+      for (size_t i = 0; wanted && i < parameters_.size(); ++i)
+        places.push_back(
+            {prefix + parameters_[i].name, at::empty(parameters_[i].tensor.sizes(), at::kFloat)});
+      YARD_TRY(gather_all(local, places));
+      return places;
+    });
+  }
+
+  Result<std::vector<NamedTensor>> gather_into(at::Tensor into) override {
+    return tensor::guard_torch("gathering tensors", [&]() -> Result<std::vector<NamedTensor>> {
+      std::vector<NamedTensor> places;
+      int64_t offset = 0;
+      for (size_t i = 0; into.defined() && i < parameters_.size(); ++i) {
+        const int64_t count = layout_.element_counts[i];
+        places.push_back({parameters_[i].name,
+                          into.narrow(0, offset, count).view(parameters_[i].tensor.sizes())});
+        offset += count;
+      }
+      YARD_TRY(gather_all({}, places));
+      return places;
+    });
   }
 
   Status release() override {
@@ -139,21 +161,20 @@ class FlatDataParallel final : public DataParallel {
     return out;
   }
 
-  Result<std::vector<NamedTensor>> gather_all(const std::string& prefix, const at::Tensor& local,
-                                              bool wanted) {
+  // Into `places`, one per parameter; empty: nowhere.
+  Status gather_all(const at::Tensor& local, const std::vector<NamedTensor>& places) {
     c10::NoGradGuard no_grad;
     const at::Tensor here = local.defined() ? local.to(at::kCPU) : local;
     at::Tensor scratch = at::zeros({layout_.largest_unit_elements()}, at::kFloat);
-    std::vector<NamedTensor> out;
     for (size_t u = 0; u < layout_.units.size(); ++u) {
       YARD_ASSIGN(const at::Tensor values, flat_->gather_unit(u, here, scratch));
       const FlatUnit& unit = layout_.units[u];
-      for (size_t k = 0; wanted && k < unit.parameter_count; ++k) {
+      for (size_t k = 0; !places.empty() && k < unit.parameter_count; ++k) {
         const size_t i = unit.first_parameter + k;
-        out.push_back({prefix + parameters_[i].name, flat_->view(i, values).clone()});
+        at::Tensor(places[i].tensor).copy_(flat_->view(i, values));
       }
     }
-    return out;
+    return Ok{};
   }
 
   const std::vector<NamedTensor> parameters_;

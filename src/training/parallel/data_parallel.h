@@ -140,6 +140,10 @@ class DataParallel {
   // make_local(). Only where `wanted`; empty elsewhere. Collective: every rank calls it.
   virtual Result<std::vector<models::NamedTensor>> gather(const std::string& prefix,
                                                           const at::Tensor& local, bool wanted) = 0;
+  // The same of the parameters, in memory of the caller's choice, one after the other: `into` is
+  // f32, contiguous, of as many elements as all of them have. Undefined: not wanted here. Besides
+  // it no rank has more than its part and one unit. Collective.
+  virtual Result<std::vector<models::NamedTensor>> gather_into(at::Tensor into) = 0;
   // The parameters become ordinary f32 tensors with memory of their own, on every rank, and stay
   // up to date with publish(); no further backward(). Collective.
   virtual Status release() = 0;

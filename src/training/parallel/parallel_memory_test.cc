@@ -8,6 +8,7 @@
 #include "parallel/adamw.h"
 #include "parallel/data_parallel.h"
 #include "parallel/testing/rank_threads.h"
+#include "tensor/file_tensor.h"
 
 namespace yard::parallel {
 namespace {
@@ -132,6 +133,37 @@ TEST(ParallelMemoryTest, AModelMadeLaterIsNeverWholeOnAnyRank) {
     EXPECT_GE(held.tensors_at_start, 2 * kModelBytes / 4);
     EXPECT_LE(held.most_tensors_at_start, 2 * kModelBytes / 4 + 2 * kLayerBytes + kSmallBytes);
   }
+}
+
+TEST(ParallelMemoryTest, WeightsThatAreGatheredIntoAFileAreWholeInNoRanksMemory) {
+  on_grid({4, 4, Sharding::kParameters}, [](const RankPlaces& places) {
+    const Stack at_once{models::WeightStart(3)};
+    const TensorMemory tensors;
+    Stack later(models::WeightStart::later(3));
+    const auto start = [&](size_t index, at::Tensor& out) -> Status {
+      later.list().start(index, out);
+      return Ok{};
+    };
+    auto parallel = DataParallel::create_deferred(
+        later.list().all(), start, places.groups,
+        {.sharding = Sharding::kParameters, .unit_bytes = kLayerBytes + 1024});
+    ASSERT_TRUE(parallel) << parallel.error().message;
+    at::Tensor into;
+    if (places.rank == 1) {
+      auto file = tensor::make_file_tensor(::testing::TempDir(), kModelBytes / 4, at::kFloat);
+      ASSERT_TRUE(file) << file.error().message;
+      into = *std::move(file);
+    }
+    const auto whole = (*parallel)->gather_into(into);
+    ASSERT_TRUE(whole) << whole.error().message;
+    // Parameters and gradients shared out, and units on their way.
+    EXPECT_LE(tensors.most_bytes(), 2 * kModelBytes / 4 + 2 * kLayerBytes + kSmallBytes);
+    ASSERT_EQ(whole->size(), places.rank == 1 ? later.list().all().size() : 0u);
+    for (size_t i = 0; i < whole->size(); ++i) {
+      EXPECT_EQ((*whole)[i].name, later.list().all()[i].name);
+      EXPECT_TRUE((*whole)[i].tensor.equal(at_once.list().all()[i].tensor.detach())) << i;
+    }
+  });
 }
 
 TEST(ParallelMemoryTest, AModelMadeLaterStartsWithTheSameValues) {

@@ -27,6 +27,7 @@ using testing::RankPlaces;
 using testing::wave;
 
 constexpr int kSteps = 50;
+constexpr int kFewSteps = 15;        // where the step is the same in each
 constexpr int64_t kBatch = 24;       // for 1, 2, 3 and 4 ranks
 constexpr double kTolerance = 1e-6;  // relative, of the whole model
 // About four units.
@@ -126,7 +127,8 @@ struct Trained {
 };
 
 Result<Trained> train_rank(const TestModel& model, const RankPlaces& places, int world_size,
-                           const DataParallelOptions& options, int64_t micro_batches) {
+                           const DataParallelOptions& options, int64_t micro_batches,
+                           int steps = kSteps) {
   for (const NamedTensor& p : model.parameters()) p.tensor.set_requires_grad(true);
   YARD_ASSIGN(const auto parallel,
               DataParallel::create(model.parameters(), places.groups, options));
@@ -134,7 +136,7 @@ Result<Trained> train_rank(const TestModel& model, const RankPlaces& places, int
   YARD_ASSIGN(const auto adamw, AdamW::create(*parallel, {.eps = 1e-4, .clip = 0.5}));
   Trained trained;
   const int64_t share = kBatch / world_size, count = share / micro_batches;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < steps; ++step) {
     parallel->begin_step();
     for (int64_t m = 0; m < micro_batches; ++m) {
       const int64_t begin = places.rank * share + m * count;
@@ -181,13 +183,14 @@ class TrainingEqualityTest : public ::testing::TestWithParam<Case> {
   const RankGrid& grid() const { return std::get<1>(GetParam()); }
 
   // What each rank ends with.
-  std::vector<Trained> train(DataParallelOptions options, int64_t micro_batches) {
+  std::vector<Trained> train(DataParallelOptions options, int64_t micro_batches,
+                             int steps = kSteps) {
     options.sharding = grid().sharding;
     options.unit_bytes = unit_bytes_of(unet());
     std::vector<Trained> all(static_cast<size_t>(grid().world_size));
     on_grid(grid(), [&](const RankPlaces& places) {
       const auto model = make_model(unet());
-      auto trained = train_rank(*model, places, grid().world_size, options, micro_batches);
+      auto trained = train_rank(*model, places, grid().world_size, options, micro_batches, steps);
       ASSERT_TRUE(trained) << trained.error().message;
       all[static_cast<size_t>(places.rank)] = *std::move(trained);
     });
@@ -212,14 +215,11 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transformer, TrainingEqualityTest,
-                         ::testing::Values(Case{false, {2, 1, Sharding::kNone}},
-                                           Case{false, {3, 1, Sharding::kNone}},
+                         ::testing::Values(Case{false, {3, 1, Sharding::kNone}},
                                            Case{false, {4, 4, Sharding::kOptimizer}},
-                                           Case{false, {2, 2, Sharding::kGradients}},
                                            Case{false, {3, 3, Sharding::kGradients}},
                                            Case{false, {2, 2, Sharding::kParameters}},
                                            Case{false, {3, 3, Sharding::kParameters}},
-                                           Case{false, {4, 4, Sharding::kParameters}},
                                            Case{false, {4, 2, Sharding::kParameters}}),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(UNet, TrainingEqualityTest,
@@ -237,7 +237,9 @@ TEST_P(TrainingEqualityTest, FiftyStepsEqualOneRanks) {
     return;
   }
   expect_equal_to_one_rank(train({}, 2));
-  expect_equal_to_one_rank(train({.accumulation = Accumulation::kWhole}, 2));
+  // The others have no other way.
+  if (grid().sharding >= Sharding::kGradients)
+    expect_equal_to_one_rank(train({.accumulation = Accumulation::kWhole}, 2));
 }
 
 class TransformerTrainingTest : public TrainingEqualityTest {};
@@ -249,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(Transformer, TransformerTrainingTest,
                          name_of);
 
 TEST_P(TransformerTrainingTest, ARerunGivesTheSameBits) {
-  const auto first = train({}, 2), second = train({}, 2);
+  const auto first = train({}, 2, kFewSteps), second = train({}, 2, kFewSteps);
   EXPECT_EQ(first[0].norms, second[0].norms);
   for (size_t i = 0; i < first[0].weights.size(); ++i)
     EXPECT_TRUE(first[0].weights[i].tensor.equal(second[0].weights[i].tensor)) << i;
