@@ -144,6 +144,7 @@ class DirectoryStore::FileUpload final : public Upload {
     if (::fsync(file_.get()) != 0) return errno_error(path_, errno);
     YARD_ASSIGN(const struct stat info, stat_object(file_.get(), path_));
     YARD_TRY(make_visible());
+    store_.open_files_->forget(key_);
     return info_of(key_, info);
   }
 
@@ -419,6 +420,7 @@ Status DirectoryStore::remove(std::string_view key) {
   // EISDIR: a folder is no object, so there was none.
   if (::unlinkat(folder.get(), name.c_str(), 0) != 0 && errno != ENOENT && errno != EISDIR)
     return errno_error(path_of(key), errno);
+  open_files_->forget(key);
   remove_empty_parents(key);
   return Ok{};
 }

@@ -176,6 +176,12 @@ TEST_F(DirectoryStoreTest, FewOfManyLargeFilesAreKeptOpen) {
     ASSERT_TRUE(store_->get_range(key, store_->head(key)->etag, 5, out));
   }
   EXPECT_LE(open_count(), before + 32);
+  for (int i = 0; i < 100; ++i)
+    if (i % 2 == 0)
+      ASSERT_TRUE(store_->remove(std::to_string(i)));
+    else
+      ASSERT_TRUE(put_text(*store_, std::to_string(i), "another"));
+  EXPECT_EQ(open_count(), before);
 }
 
 TEST_F(DirectoryStoreTest, ALargeFolderIsListedAtOnceAsItIsInPages) {

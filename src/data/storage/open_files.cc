@@ -52,6 +52,11 @@ void OpenFiles::keep(std::string_view key, std::string_view etag, const struct s
   if (open_.size() > kOpenMax) open_.pop_back();
 }
 
+void OpenFiles::forget(std::string_view key) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(open_, [&](const Open& open) { return open.key == key; });
+}
+
 bool OpenFiles::find(std::string_view key, std::string_view etag, Open& found) {
   const std::lock_guard lock(mutex_);
   const auto is_it = [&](const Open& open) { return open.key == key && open.etag == etag; };

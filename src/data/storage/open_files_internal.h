@@ -27,6 +27,9 @@ class OpenFiles {
   void keep(std::string_view key, std::string_view etag, const struct stat& info,
             uint64_t part_bytes, UniqueFd file);
 
+  // Once it was replaced or removed: its room on the disk is free then.
+  void forget(std::string_view key);
+
  private:
   struct Version {
     uint64_t inode = 0;
