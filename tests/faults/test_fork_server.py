@@ -100,6 +100,25 @@ def test_other_programs_are_run_in_its_place(source, folder):
     assert code == 1 and printed == "bwrap: execvp /no/such/program: No such file or directory\n"
 
 
+def test_it_becomes_a_program_whatever_its_imports_set(source, tmp_path):
+    """Without LANG the interpreter itself sets LC_CTYPE."""
+    (tmp_path / "imported.py").write_text("import os; os.environ['TORCH_SETTING'] = 'x'")
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
+    ours, theirs = socket.socketpair()
+    server = subprocess.Popen([sys.executable, "-c", source, "imported"], stdin=theirs, cwd="/", env=env)
+    theirs.close()
+    assert ours.recv(5) == b"ready"
+    ask = "import os, sys; print(os.getpid(), 'imported' in sys.modules, os.environ['TORCH_SETTING']); sys.exit(3)"
+    text = json.dumps({"argv": [sys.executable, "-c", ask], "env": env, "cwd": "/", "plain": False, "becomes": True})
+    read_end, write_end = os.pipe()
+    socket.send_fds(ours, [struct.pack("<I", len(text))], [write_end])
+    ours.sendall(text.encode())
+    os.close(write_end)
+    with os.fdopen(read_end) as output:
+        assert output.read() == f"{server.pid} True x\n"
+    assert server.wait(WAIT_SECONDS) == 3
+
+
 def test_what_it_imported_is_there_unless_the_job_needs_another(source, folder, tmp_path):
     ask = [sys.executable, "-c", "import sys; print('colorsys' in sys.modules)"]
     assert run_there(source, ask, folder) == (0, "True\n")

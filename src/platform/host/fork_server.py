@@ -80,6 +80,12 @@ def differs(env, own):
     return any(env.get(name) != own.get(name) for name in names)
 
 
+def environment_at_start():
+    """Before this interpreter (LC_CTYPE) and what it imported changed it."""
+    with open("/proc/self/environ", "rb") as file:
+        return dict(os.fsdecode(item).split("=", 1) for item in file.read().split(b"\0") if b"=" in item)
+
+
 def exec_plain(argv, env):
     try:
         os.execvpe(argv[0], argv, env)
@@ -131,7 +137,7 @@ def run_here(kind, argv, env, own_path):
     return 0
 
 
-def become_child(request, output, loaded):
+def become_child(request, output, loaded, own):
     argv, env = request["argv"], request["env"]
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -147,10 +153,11 @@ def become_child(request, output, loaded):
     kind = None if request["plain"] else kind_of(argv, env)
     folders = [*search_path(env), os.path.dirname(os.path.realpath(argv[1])) if kind == "file" else os.getcwd()]
     # A folder or archive as a program, and what is not there, are left to python itself.
-    if kind is None or kind == "file" and not os.path.isfile(argv[1]) or differs(env, dict(os.environ)) \
-            or is_hidden(loaded, folders):
+    if kind is None or kind == "file" and not os.path.isfile(argv[1]) or differs(env, own) or is_hidden(loaded, folders):
         exec_plain(argv, env)
-    return run_here(kind, argv, env, search_path(os.environ))
+    # What it and libraries set at their start they would set in a new interpreter, too.
+    by_imports = {name: value for name, value in os.environ.items() if own.get(name) != value}
+    return run_here(kind, argv, {**env, **by_imports}, search_path(own))
 
 
 def serve():
@@ -158,17 +165,18 @@ def serve():
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+    own = environment_at_start()
     loaded = preload()
     channel.sendall(b"ready")
     request, output = receive(channel)
     if request.get("becomes"):
         channel.close()
-        return become_child(request, output, loaded)
+        return become_child(request, output, loaded, own)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDED_BY)
     child = os.fork()
     if child == 0:
         channel.close()
-        return become_child(request, output, loaded)
+        return become_child(request, output, loaded, own)
     for number in ENDED_BY:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDED_BY)
