@@ -258,6 +258,14 @@ def test_jobs_are_listed_tagged_searched_and_deleted(platform, sagemaker):
         wait_for_end(sagemaker, name)
 
 
+def test_no_secret_is_anywhere_but_with_the_users(platform):
+    secrets = [user["secret_access_key"].encode() for user in json.loads((platform.home / "users.json").read_text())["users"]]
+    assert len(secrets) >= 2
+    files = [path for path in platform.home.rglob("*") if path.is_file() and path.name != "users.json"]
+    assert any("jobs" in path.parts for path in files)
+    assert [path for path in files if any(secret in path.read_bytes() for secret in secrets)] == []
+
+
 def test_a_job_outlives_a_crash_of_the_platform(tmp_path):
     running = Platform(tmp_path / "home")
     try:

@@ -12,7 +12,7 @@ import pytest
 from platform_served import IMAGE, ROLE, platform_at
 from served import ROOT
 
-RUN_WAIT_SECONDS = 300  # only a failure comes near it
+RUN_WAIT_SECONDS = 900  # only a failure comes near it
 
 TRAIN = """
 import os, pathlib, sys
@@ -75,10 +75,17 @@ def run_sdk(platform, version, code, folder):
     (folder / "source/train.py").write_text(TRAIN)
     (folder / "data.txt").write_text("data")
     (folder / "code.py").write_text(f"ROLE = {ROLE!r}\nIMAGE = {IMAGE!r}\n" + textwrap.dedent(code))
-    done = subprocess.run([python, "code.py"], cwd=folder, env=platform.environment(), text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=RUN_WAIT_SECONDS)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    said = folder / "said.txt"  # also by one that does not end
+    with said.open("w") as out:
+        process = subprocess.Popen([python, "code.py"], cwd=folder, env=platform.environment(),
+                                   stdout=out, stderr=subprocess.STDOUT)
+    try:
+        code = process.wait(RUN_WAIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+    assert code == 0, (code, said.read_text())
+    return said.read_text()
 
 
 def test_version_2_fits_an_estimator_with_its_logs(platform, tmp_path):

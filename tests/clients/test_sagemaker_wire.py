@@ -9,8 +9,13 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
+from xml.etree import ElementTree
 
+import botocore.auth
+import botocore.awsrequest
+import botocore.credentials
 import botocore.exceptions
 import pytest
 
@@ -134,6 +139,55 @@ def test_waiters_know_a_job_that_is_not_there(platform):
         waiter.wait(TrainingJobName="gone", WaiterConfig={"Delay": 0, "MaxAttempts": 2})
     with pytest.raises(botocore.exceptions.ClientError, match="Could not find"):
         platform.client("sagemaker").describe_training_job(TrainingJobName="gone")
+
+
+def ask_by_form(platform, service, fields):
+    """As clients did before they spoke JSON: a form, signed, and XML for an answer."""
+    exports = platform.exports()
+    credentials = botocore.credentials.Credentials(exports["AWS_ACCESS_KEY_ID"], exports["AWS_SECRET_ACCESS_KEY"])
+    request = botocore.awsrequest.AWSRequest(
+        "POST", platform.url + "/", data=urllib.parse.urlencode(fields),
+        headers={"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"})
+    botocore.auth.SigV4Auth(credentials, service, "us-east-1").add_auth(request)
+    try:
+        with urllib.request.urlopen(urllib.request.Request(
+                request.url, request.data.encode(), dict(request.headers.items()))) as answer:
+            return answer.status, ElementTree.fromstring(answer.read())
+    except urllib.error.HTTPError as failed:
+        return failed.code, ElementTree.fromstring(failed.read())
+
+
+def texts(xml, name):
+    return [each.text for each in xml.iter() if each.tag.split("}")[-1] == name]
+
+
+def test_older_clients_speak_in_forms(platform):
+    version = {"Version": "2010-08-01", "Namespace": "Form"}
+    put = {"Action": "PutMetricData", "MetricData.member.1.MetricName": "m", "MetricData.member.1.Value": "2.5",
+           "MetricData.member.1.Dimensions.member.1.Name": "d", "MetricData.member.1.Dimensions.member.1.Value": "x"}
+    assert ask_by_form(platform, "monitoring", {**version, **put})[0] == 200
+    status, listed = ask_by_form(platform, "monitoring", {**version, "Action": "ListMetrics"})
+    assert status == 200 and texts(listed, "MetricName") == ["m"] and texts(listed, "Value") == ["x"]
+    now = time.time()
+    status, points = ask_by_form(platform, "monitoring", {
+        **version, "Action": "GetMetricStatistics", "MetricName": "m", "Period": "3600", "Statistics.member.1": "Sum",
+        "Dimensions.member.1.Name": "d", "Dimensions.member.1.Value": "x",
+        "StartTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - 7200)),
+        "EndTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + 60))})
+    assert status == 200 and [float(each) for each in texts(points, "Sum")] == [2.5]
+    status, error = ask_by_form(platform, "monitoring", {**version, "Action": "GetMetricStatistics", "MetricName": "m"})
+    assert status == 400 and texts(error, "Code") != []
+
+    version = {"Version": "2012-11-05"}
+    status, made = ask_by_form(platform, "sqs", {**version, "Action": "CreateQueue", "QueueName": "by-form",
+                                                 "Attribute.1.Name": "VisibilityTimeout", "Attribute.1.Value": "7"})
+    [url] = texts(made, "QueueUrl")
+    assert ask_by_form(platform, "sqs", {**version, "Action": "SendMessage", "QueueUrl": url,
+                                         "MessageBody": "a & b"})[0] == 200
+    status, got = ask_by_form(platform, "sqs", {**version, "Action": "ReceiveMessage", "QueueUrl": url})
+    assert texts(got, "Body") == ["a & b"]
+    status, error = ask_by_form(platform, "sqs", {**version, "Action": "GetQueueUrl", "QueueName": "none"})
+    assert (status, texts(error, "Code")) == (400, ["AWS.SimpleQueueService.NonExistentQueue"])
 
 
 GROUP = "/aws/sagemaker/TrainingJobs"
