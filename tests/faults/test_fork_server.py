@@ -100,22 +100,22 @@ def test_other_programs_are_run_in_its_place(source, folder):
     assert code == 1 and printed == "bwrap: execvp /no/such/program: No such file or directory\n"
 
 
-def test_it_becomes_a_program_whatever_its_imports_set(source, tmp_path):
-    """Without LANG the interpreter itself sets LC_CTYPE."""
-    (tmp_path / "imported.py").write_text("import os; os.environ['TORCH_SETTING'] = 'x'")
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
+def test_it_becomes_a_program_whatever_it_set_at_its_start(source):
+    """Without LANG an interpreter sets LC_CTYPE itself: that is no other environment than a new one's."""
+    env = {"PATH": os.environ["PATH"]}
     ours, theirs = socket.socketpair()
-    server = subprocess.Popen([sys.executable, "-c", source, "imported"], stdin=theirs, cwd="/", env=env)
+    server = subprocess.Popen([sys.executable, "-c", source, "this_too"], stdin=theirs, cwd="/", env=env)
     theirs.close()
     assert ours.recv(5) == b"ready"
-    ask = "import os, sys; print(os.getpid(), 'imported' in sys.modules, os.environ['TORCH_SETTING']); sys.exit(3)"
+    ask = "import os, sys; print(os.getpid(), 'colorsys' in sys.modules, os.environ.get('LC_CTYPE')); sys.exit(3)"
+    here = subprocess.run([sys.executable, "-c", ask], env=env, capture_output=True, text=True, timeout=WAIT_SECONDS)
     text = json.dumps({"argv": [sys.executable, "-c", ask], "env": env, "cwd": "/", "plain": False, "becomes": True})
     read_end, write_end = os.pipe()
     socket.send_fds(ours, [struct.pack("<I", len(text))], [write_end])
     ours.sendall(text.encode())
     os.close(write_end)
     with os.fdopen(read_end) as output:
-        assert output.read() == f"{server.pid} True x\n"
+        assert output.read() == f"{server.pid} True {here.stdout.split()[2]}\n"
     assert server.wait(WAIT_SECONDS) == 3
 
 
