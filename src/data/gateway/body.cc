@@ -6,7 +6,6 @@
 #include <charconv>
 #include <vector>
 
-#include "net/aws_chunked.h"
 #include "net/encoding.h"
 
 namespace yard::gateway {
@@ -124,13 +123,25 @@ S3Result<BodyDigests> BodyReader::read(ChecksumAlgorithm wanted, Md5Group* md5_g
                                        const Sink& sink) {
   Digests digests(size_bytes_ >= kGroupedBytesMin ? md5_group : nullptr);
   digests.add(ChecksumAlgorithm::kMd5);
-  digests.add(wanted);
   for (const auto& [algorithm, digest] : claims_) digests.add(algorithm);
   if (verified_->payload == PayloadKind::kSha256) digests.add(ChecksumAlgorithm::kSha256);
-  YARD_TRY(is_aws_chunked() ? read_aws_chunked(sink, digests) : read_plain(sink, digests));
+  std::string in_trailer;  // what was wanted, which the decoder sums already
+  if (is_aws_chunked()) {
+    auto options = aws_chunked_options(*verified_, request_->headers());
+    if (const auto* refused = std::get_if<AuthError>(&options)) return of_auth(*refused);
+    AwsChunkedDecoder decoder(std::get<AwsChunkedOptions>(std::move(options)));
+    const bool is_in_trailer = decoder.sums(wanted);
+    if (!is_in_trailer) digests.add(wanted);
+    YARD_TRY(read_aws_chunked(decoder, sink, digests));
+    if (is_in_trailer)
+      in_trailer = base64_decode(decoder.trailers().value_or(checksum_header(wanted), "")).value();
+  } else {
+    digests.add(wanted);
+    YARD_TRY(read_plain(sink, digests));
+  }
   YARD_TRY(compare(digests));
   return BodyDigests{digests.size_bytes(), digests.digest(ChecksumAlgorithm::kMd5),
-                     digests.digest(wanted)};
+                     in_trailer.empty() ? digests.digest(wanted) : in_trailer};
 }
 
 S3Result<std::string> BodyReader::read_all(size_t size_bytes_max) {
@@ -156,10 +167,8 @@ S3Status BodyReader::read_plain(const Sink& sink, Digests& digests) {
   }
 }
 
-S3Status BodyReader::read_aws_chunked(const Sink& sink, Digests& digests) {
-  auto options = aws_chunked_options(*verified_, request_->headers());
-  if (const auto* refused = std::get_if<AuthError>(&options)) return of_auth(*refused);
-  AwsChunkedDecoder decoder(std::get<AwsChunkedOptions>(std::move(options)));
+S3Status BodyReader::read_aws_chunked(AwsChunkedDecoder& decoder, const Sink& sink,
+                                      Digests& digests) {
   const auto failure = [&](const Error& error) {
     if (decoder.error_code() == s3::kBadDigest.code) return S3Error(s3::kBadDigest);
     const int status = decoder.error_code() == "SignatureDoesNotMatch" ? 403 : 400;

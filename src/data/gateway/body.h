@@ -11,6 +11,7 @@
 
 #include "gateway/object_meta.h"
 #include "gateway/s3_error.h"
+#include "net/aws_chunked.h"
 #include "net/checksums.h"
 #include "net/http_server.h"
 #include "net/md5_group.h"
@@ -56,7 +57,7 @@ class BodyReader {
   S3Status read_size();
   S3Result<size_t> read_piece(std::span<std::byte> into);
   S3Status read_plain(const Sink& sink, Digests& digests);
-  S3Status read_aws_chunked(const Sink& sink, Digests& digests);
+  S3Status read_aws_chunked(AwsChunkedDecoder& decoder, const Sink& sink, Digests& digests);
   S3Status compare(const Digests& digests) const;
 
   Request* request_;

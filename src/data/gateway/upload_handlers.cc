@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gateway/keep_alive_internal.h"
+#include "net/aws_chunked.h"
 #include "net/encoding.h"
 
 namespace yard::gateway {
@@ -115,6 +116,7 @@ S3Status create_upload(Call& call) {
     call.response.headers().set("x-amz-checksum-algorithm", to_string(upload.algorithm));
     call.response.headers().set("x-amz-checksum-type", to_string(upload.checksum_type));
   }
+  call.response.headers().set(kTakesTrailersHeader, "1");
   XmlWriter xml("InitiateMultipartUploadResult");
   xml.text("Bucket", upload.bucket).text("Key", upload.key).text("UploadId", upload.id);
   return send_xml(call, std::move(xml));

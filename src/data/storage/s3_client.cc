@@ -148,7 +148,8 @@ bool S3Client::signs_bodies() const {
 
 std::string S3Client::payload_of(const S3Request& request) const {
   YARD_CHECK(!request.body_reader || !signs_bodies());
-  if (request.body_reader) return std::string(kUnsignedPayload);
+  if (request.body_reader)
+    return std::string(request.has_trailer ? kStreamingUnsignedPayloadTrailer : kUnsignedPayload);
   if (!request.body || request.body->empty()) return std::string(kEmptyPayloadSha256);
   return signs_bodies() ? hex_encode(sha256(*request.body)) : std::string(kUnsignedPayload);
 }

@@ -57,6 +57,7 @@ struct S3Request {
   // Its error is final.
   RangeReader body_reader = nullptr;
   uint64_t body_reader_bytes = 0;
+  bool has_trailer = false;                  // what it gives is a TrailedBody's
   std::optional<std::span<std::byte>> into;  // see HttpRequest::into
   // Instead: gets the body of a 2xx response, which must be of that size, from position 0 at each
   // attempt. Its error is final.

@@ -116,11 +116,14 @@ RangeReader reader_of(const std::string& content, size_t start = 0) {
 }
 
 TEST(S3StoreTest, AnUploadThatReadsForItselfArrivesWholeWhereverItsPartsBegin) {
-  for (const S3BodySigning signing : {S3BodySigning::kNever, S3BodySigning::kAlways})
+  for (const auto& [signing, takes_trailers] :
+       {std::pair(S3BodySigning::kNever, false), std::pair(S3BodySigning::kNever, true),
+        std::pair(S3BodySigning::kAlways, true)})
     for (const size_t size : {1UL, 999UL, 1000UL, 1001UL, 2000UL, 41'234UL})
       for (const size_t written_before : {0UL, 1UL, 999UL, 1000UL}) {
         if (written_before > size) continue;
         FakeS3 s3;
+        if (takes_trailers) s3.take_trailers();
         S3Options options = small_parts(s3);
         options.body_signing = signing;
         S3Store store = s3.store(options);
@@ -140,8 +143,12 @@ TEST(S3StoreTest, AnUploadThatReadsForItselfArrivesWholeWhereverItsPartsBegin) {
 
 TEST(S3StoreTest, APartSentFromWhereItIsReadIsReadAgainWhenItIsSentAgain) {
   FakeClock clock;
-  for (const S3Fault& fault : {answer(503, "SlowDown"), S3Fault{.lose_answer = true}}) {
+  for (const auto& [fault, takes_trailers] :
+       {std::pair(answer(503, "SlowDown"), false), std::pair(answer(503, "SlowDown"), true),
+        std::pair(S3Fault{.lose_answer = true}, false),
+        std::pair(S3Fault{.lose_answer = true}, true)}) {
     FakeS3 s3(fault_at(3, fault, is_part), clock);
+    if (takes_trailers) s3.take_trailers();
     S3Store store = s3.store(small_parts(s3), clock);
     auto upload = store.upload("k");
     const std::string content = bytes_text(10'500);
@@ -176,6 +183,23 @@ TEST(S3StoreTest, APartThatChangesBetweenSumAndSendingIsNeverStored) {
   EXPECT_GE(times_read, 2);
   EXPECT_EQ(s3.content("k"), "");
   EXPECT_EQ(s3.open_upload_count(), 0U);
+}
+
+TEST(S3StoreTest, WhereTheServerTakesTrailersAPartIsReadOnce) {
+  FakeS3 s3;
+  s3.take_trailers();
+  S3Store store = s3.store(small_parts(s3));
+  const std::string content = bytes_text(10'000);
+  std::atomic<uint64_t> read_bytes = 0;
+  const RangeReader read = [&](uint64_t offset, std::span<std::byte> into) {
+    read_bytes += into.size();
+    return reader_of(content)(offset, into);
+  };
+  auto upload = store.upload("k");
+  ASSERT_TRUE((*upload)->write_from(content.size(), read, nullptr));
+  ASSERT_TRUE((*upload)->commit());
+  EXPECT_TRUE(s3.content("k") == content);
+  EXPECT_EQ(read_bytes, content.size());
 }
 
 // Its part is summed, and then cannot be read: that is no fault of the network.

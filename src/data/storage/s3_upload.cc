@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "net/encoding.h"
+#include "storage/trailed_body.h"
 
 namespace yard::storage {
 namespace {
@@ -60,15 +61,15 @@ Status S3Multipart::create() {
   };
   YARD_ASSIGN(const HttpResponse response, client_.expect(create));
   YARD_ASSIGN(upload_id_, s3_xml::parse_upload_id(response.body));
+  takes_trailers_ = response.headers.contains(kTakesTrailersHeader);
   return Ok{};
 }
 
-Result<s3_xml::UploadedPart> S3Multipart::send_part(int number, S3Request put,
-                                                    std::string checksum_base64) {
-  s3_xml::UploadedPart part{.number = number, .checksum_base64 = std::move(checksum_base64)};
+// Without its checksum.
+Result<s3_xml::UploadedPart> S3Multipart::send_part(int number, S3Request put) {
   put.query = {{"partNumber", std::to_string(number)}, {"uploadId", upload_id_}};
-  put.headers.add(checksum_header(client_.options().upload_checksum), part.checksum_base64);
   YARD_ASSIGN(const HttpResponse response, client_.expect(put));
+  s3_xml::UploadedPart part{.number = number};
   part.etag = s3_xml::without_quotes(response.headers.value_or("ETag", ""));
   if (!part.etag.empty()) return part;
   return Error{Code::kCorrupt,
@@ -78,17 +79,52 @@ Result<s3_xml::UploadedPart> S3Multipart::send_part(int number, S3Request put,
 Result<s3_xml::UploadedPart> S3Multipart::put_part(int number, std::span<const std::byte> bytes,
                                                    std::string checksum_base64) {
   S3Request put = request("PUT");
+  put.headers.add(checksum_header(client_.options().upload_checksum), checksum_base64);
   put.body = bytes;
-  return send_part(number, std::move(put), std::move(checksum_base64));
+  YARD_ASSIGN(s3_xml::UploadedPart part, send_part(number, std::move(put)));
+  part.checksum_base64 = std::move(checksum_base64);
+  return part;
+}
+
+// In a buffer that stays in the CPU's cache.
+Result<std::string> S3Multipart::sum(const RangeReader& read, uint64_t size_bytes) const {
+  Checksum checksum(client_.options().upload_checksum);
+  const auto buffer =
+      std::make_unique_for_overwrite<std::byte[]>(std::min(size_bytes, kSummedBytes));
+  for (uint64_t at = 0; at < size_bytes; at += kSummedBytes) {
+    const std::span<std::byte> piece(buffer.get(), std::min(size_bytes - at, kSummedBytes));
+    YARD_TRY(read(at, piece));
+    checksum.update(piece);
+  }
+  return checksum.base64();
 }
 
 Result<s3_xml::UploadedPart> S3Multipart::put_part_from(int number, const RangeReader& read,
-                                                        uint64_t size_bytes,
-                                                        std::string checksum_base64) {
+                                                        uint64_t size_bytes) {
+  if (takes_trailers_) return put_trailed_part(number, read, size_bytes);
   S3Request put = request("PUT");
+  YARD_ASSIGN(std::string checksum_base64, sum(read, size_bytes));
+  put.headers.add(checksum_header(client_.options().upload_checksum), checksum_base64);
   put.body_reader = read;
   put.body_reader_bytes = size_bytes;
-  return send_part(number, std::move(put), std::move(checksum_base64));
+  YARD_ASSIGN(s3_xml::UploadedPart part, send_part(number, std::move(put)));
+  part.checksum_base64 = std::move(checksum_base64);
+  return part;
+}
+
+Result<s3_xml::UploadedPart> S3Multipart::put_trailed_part(int number, const RangeReader& read,
+                                                           uint64_t size_bytes) {
+  TrailedBody body(client_.options().upload_checksum, read, size_bytes);
+  S3Request put = request("PUT");
+  put.headers = body.headers();
+  put.body_reader = [&body](uint64_t offset, std::span<std::byte> into) {
+    return body.read(offset, into);
+  };
+  put.body_reader_bytes = body.encoded_bytes();
+  put.has_trailer = true;
+  YARD_ASSIGN(s3_xml::UploadedPart part, send_part(number, std::move(put)));
+  part.checksum_base64 = body.checksum_base64();
+  return part;
 }
 
 Result<s3_xml::UploadedPart> S3Multipart::copy_part(int number, std::string_view source,
@@ -334,23 +370,12 @@ void S3Upload::run_part(int number, Buffer buffer) {
   end_part(number, std::move(sent));
 }
 
-// Summed first, for the checksum goes ahead of the bytes: in a buffer that stays in the CPU's
-// cache, reading twice costs less than keeping the part.
 void S3Upload::run_read_part(const ReadPart& part) {
-  const auto send = [&]() -> Result<s3_xml::UploadedPart> {
-    if (!is_wanted()) return s3_xml::UploadedPart{};
-    Checksum checksum(client_.options().upload_checksum);
-    const auto buffer =
-        std::make_unique_for_overwrite<std::byte[]>(std::min(part.size_bytes, kSummedBytes));
-    for (uint64_t at = 0; at < part.size_bytes; at += kSummedBytes) {
-      const std::span<std::byte> piece(buffer.get(), std::min(part.size_bytes - at, kSummedBytes));
-      YARD_TRY(part.read(at, piece));
-      checksum.update(piece);
-    }
-    return multipart_.put_part_from(part.number, part.read, part.size_bytes, checksum.base64());
-  };
-  auto sent = send();
-  if (sent && part.on_written) part.on_written(part.size_bytes);
+  Result<s3_xml::UploadedPart> sent = s3_xml::UploadedPart{};
+  if (is_wanted()) {
+    sent = multipart_.put_part_from(part.number, part.read, part.size_bytes);
+    if (sent && part.on_written) part.on_written(part.size_bytes);
+  }
   end_part(part.number, std::move(sent));
 }
 

@@ -33,9 +33,10 @@ class S3Multipart {
   // checksum_base64: of `bytes`, by S3Options::upload_checksum.
   Result<s3_xml::UploadedPart> put_part(int number, std::span<const std::byte> bytes,
                                         std::string checksum_base64);
-  // The same of what `read` gives. Contract: bodies are not signed.
+  // The same of what `read` gives, which is read once where the server takes trailers, else twice.
+  // Contract: bodies are not signed.
   Result<s3_xml::UploadedPart> put_part_from(int number, const RangeReader& read,
-                                             uint64_t size_bytes, std::string checksum_base64);
+                                             uint64_t size_bytes);
   // Bytes of another object: "/bucket/key" encoded, with its etag.
   Result<s3_xml::UploadedPart> copy_part(int number, std::string_view source, std::string_view etag,
                                          uint64_t offset, uint64_t size_bytes);
@@ -47,7 +48,10 @@ class S3Multipart {
 
  private:
   S3Request request(std::string method) const;
-  Result<s3_xml::UploadedPart> send_part(int number, S3Request body, std::string checksum_base64);
+  Result<s3_xml::UploadedPart> send_part(int number, S3Request put);
+  Result<s3_xml::UploadedPart> put_trailed_part(int number, const RangeReader& read,
+                                                uint64_t size_bytes);
+  Result<std::string> sum(const RangeReader& read, uint64_t size_bytes) const;
   Result<ObjectInfo> after_lost_answer(size_t part_count, std::string_view checksum_base64,
                                        uint64_t size_bytes, const Error& error) const;
 
@@ -56,6 +60,7 @@ class S3Multipart {
   const std::string bucket_;
   const std::string key_;
   std::string upload_id_;
+  bool takes_trailers_ = false;
 };
 
 class S3Upload final : public Upload {

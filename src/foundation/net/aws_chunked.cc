@@ -145,6 +145,11 @@ Status AwsChunkedDecoder::finish() {
   return Ok{};
 }
 
+bool AwsChunkedDecoder::sums(ChecksumAlgorithm algorithm) const {
+  return std::ranges::any_of(
+      checksums_, [&](const Checksum& checksum) { return checksum.algorithm() == algorithm; });
+}
+
 // Moves bytes up to the next LF into line_.
 Status AwsChunkedDecoder::take_line(Bytes& piece, bool& is_whole) {
   const size_t limit = state_ == State::kDataEnd ? 2 : kLineBytesMax;
@@ -307,8 +312,13 @@ Status AwsChunkedDecoder::check_checksums() {
 
 std::string AwsChunkedEncoder::begin_chunk(std::span<const std::byte> data) {
   YARD_CHECK(!data.empty());
-  checksum_.update(data);
-  return hex_number(data.size()) + "\r\n";
+  add(data);
+  return chunk_line(data.size());
+}
+
+std::string AwsChunkedEncoder::chunk_line(uint64_t size_bytes) {
+  YARD_CHECK(size_bytes > 0);
+  return hex_number(size_bytes) + "\r\n";
 }
 
 std::string AwsChunkedEncoder::finish() const {

@@ -66,6 +66,8 @@ class AwsChunkedDecoder {
   // Behind the body, as they came (names lower case), without the signature. Checksums among them
   // have been compared with the bytes.
   const Headers& trailers() const { return trailers_; }
+  // Whether a checksum of that kind is announced, so that after finish() it is in trailers().
+  bool sums(ChecksumAlgorithm algorithm) const;
 
  private:
   enum class State { kSizeLine, kData, kDataEnd, kTrailers, kDone, kFailed };
@@ -104,6 +106,11 @@ class AwsChunkedDecoder {
   std::string_view error_code_;
 };
 
+// In the answer to CreateMultipartUpload, of any value: parts may come with an unsigned trailer
+// also without TLS. Ours says so; no other server is taken to understand it, for one that does not
+// would store the coding as content.
+inline constexpr std::string_view kTakesTrailersHeader = "x-trainyard-takes-trailers";
+
 // The other side, for our client: unsigned chunks with a checksum behind them
 // (kStreamingUnsignedPayloadTrailer), to be sent over TLS or to a trusted network. Not thread-safe.
 class AwsChunkedEncoder {
@@ -114,8 +121,13 @@ class AwsChunkedEncoder {
 
   // The line to send before `data`, not empty; kChunkEnd goes behind the data.
   std::string begin_chunk(std::span<const std::byte> data);
+  // The same where the data comes in pieces: each is given to add().
+  static std::string chunk_line(uint64_t size_bytes);
+  void add(std::span<const std::byte> data) { checksum_.update(data); }
   // The end of the body.
   std::string finish() const;
+  // Of all data so far.
+  std::string checksum_base64() const { return checksum_.base64(); }
 
   // What the request says about such a body, besides content-length. Part of what is signed.
   static Headers headers(ChecksumAlgorithm algorithm, uint64_t decoded_size_bytes);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <pugixml.hpp>
 
+#include "net/aws_chunked.h"
 #include "net/checksums.h"
 #include "net/encoding.h"
 
@@ -310,8 +311,9 @@ FakeS3::Answer FakeS3::multipart(const S3Call& call, const std::vector<QueryPair
   if (has(query, "uploads")) {
     const std::string id = fmt::format("upload-{}", ++upload_count_);
     uploads_[id].key = call.key;
-    return {200,
-            {},
+    Headers headers;
+    if (takes_trailers_) headers.add(kTakesTrailersHeader, "1");
+    return {200, std::move(headers),
             fmt::format("<InitiateMultipartUploadResult><UploadId>{}</UploadId>"
                         "</InitiateMultipartUploadResult>",
                         id)};
@@ -323,12 +325,34 @@ FakeS3::Answer FakeS3::multipart(const S3Call& call, const std::vector<QueryPair
     return {204, {}, {}};
   }
   if (call.method == "POST") return complete(call, id, body);
+  if (call.headers->contains("x-amz-trailer")) return put_trailed_part(call, query, body);
   auto checksum = checked_checksum(*call.headers, body);
   if (!checksum) return error(400, "BadDigest");
   Answer answer;
   answer.headers.add("ETag", "\"" + md5_hex(body) + "\"");
   uploads_[id].parts[std::stoi(value_of(query, "partNumber"))] = {
       body, md5_hex(body), *std::move(checksum), {}};
+  return answer;
+}
+
+FakeS3::Answer FakeS3::put_trailed_part(const S3Call& call, const std::vector<QueryPair>& query,
+                                        const std::string& body) {
+  const std::string size(call.headers->value_or("x-amz-decoded-content-length", "0"));
+  AwsChunkedDecoder decoder({.signer = {},
+                             .has_trailers = true,
+                             .trailers = {std::string(call.headers->value_or("x-amz-trailer", ""))},
+                             .decoded_size_bytes = std::stoull(size)});
+  std::string content;
+  for (std::span<const std::byte> left = bytes_of(body); !left.empty();) {
+    const auto piece = decoder.next(left);
+    if (!piece) return error(400, decoder.error_code());
+    content.append(reinterpret_cast<const char*>(piece->data()), piece->size());
+  }
+  if (!decoder.finish()) return error(400, decoder.error_code());
+  Answer answer;
+  answer.headers.add("ETag", "\"" + md5_hex(content) + "\"");
+  uploads_[value_of(query, "uploadId")].parts[std::stoi(value_of(query, "partNumber"))] = {
+      content, md5_hex(content), decoder.trailers(), {}};
   return answer;
 }
 

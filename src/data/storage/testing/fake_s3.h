@@ -2,6 +2,7 @@
 // and sums, and fails on command. Speaks what our client needs, path style.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -59,6 +60,8 @@ class FakeS3 {
   int call_count() const;
   std::vector<std::string> calls() const;  // "GET key?query"
   size_t open_upload_count() const;
+  // From now on it says that parts may come with trailers, as our gateway does. Before any request.
+  void take_trailers() { takes_trailers_ = true; }
 
  private:
   struct Object {
@@ -86,6 +89,8 @@ class FakeS3 {
   Answer remove_many(const std::string& body);
   Answer multipart(const S3Call& call, const std::vector<QueryPair>& query,
                    const std::string& body);
+  Answer put_trailed_part(const S3Call& call, const std::vector<QueryPair>& query,
+                          const std::string& body);
   Answer complete(const S3Call& call, const std::string& id, const std::string& body);
   static Answer error(int status, std::string_view code);
 
@@ -97,6 +102,7 @@ class FakeS3 {
   std::map<std::string, Parts> uploads_;
   std::vector<std::string> calls_;
   int upload_count_ = 0;
+  std::atomic<bool> takes_trailers_ = false;
   std::unique_ptr<HttpServer> server_;
 };
 
