@@ -116,12 +116,12 @@ def check_no_sync_and_sync_batch_norm():
     assert grad.equal(other)
 
 
-def sharded(precision=None):
+def sharded(precision=None, mesh=None):
     model = new_model()
     for layer in model:
         if list(layer.parameters()):
-            fully_shard(layer, **({"mp_policy": precision} if precision else {}))
-    fully_shard(model)
+            fully_shard(layer, mesh=mesh, **({"mp_policy": precision} if precision else {}))
+    fully_shard(model, mesh=mesh)
     return model
 
 
@@ -138,6 +138,13 @@ def check_fsdp2():
     bf16 = sharded(MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
     train(bf16, torch.optim.AdamW(bf16.parameters(), lr=1e-2), own_batches())
     assert all(value.isfinite().all() for value in full(bf16).values())
+
+
+def check_fsdp2_hybrid():
+    mesh = dist.init_device_mesh("cpu", (SIZE, 1), mesh_dim_names=("replicate", "shard"))
+    model = sharded(mesh=mesh)
+    train(model, torch.optim.AdamW(model.parameters(), lr=1e-2), own_batches())
+    close(full(model), single_rank())
 
 
 def check_fsdp1():
