@@ -45,9 +45,12 @@ Status replace_best(const RunContext& context, const StageRecipe& stage, int64_t
 
 Status keep_best(RunContext& context, const StageRecipe& stage, const Trainee& trainee,
                  int64_t global_step, double loss) {
-  YARD_ASSIGN(const auto weights, trainee.weights(context.is_first_rank()));
+  const auto weights = trainee.weights_on_disk(context.options.output_dir, context.is_first_rank());
+  if (!weights && weights.error().code == Code::kUnavailable) return weights.error();
   if (!context.is_first_rank()) return Ok{};
-  if (Status saved = replace_best(context, stage, global_step, loss, weights); !saved) {
+  const Status saved =
+      weights ? replace_best(context, stage, global_step, loss, *weights) : Status(weights.error());
+  if (!saved) {
     log_error("ALARM: keeping the best model: {}; training goes on", saved.error().message);
     context.heartbeat.tell(
         "alarm", {{"code", to_string(saved.error().code)}, {"message", saved.error().message}});

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "tensor/file_tensor.h"
 #include "tensor/guard_torch.h"
 
 namespace yard::loop {
@@ -121,6 +122,18 @@ Trainee::AveragedWeights::~AveragedWeights() {
 
 Status Trainee::keep_average() {
   return ema_.defined() ? set_weights(ema_cuts_) : Status(Ok{});
+}
+
+Result<std::vector<NamedTensor>> Trainee::weights_on_disk(const std::string& folder,
+                                                          bool wanted) const {
+  int64_t element_count = 0;
+  for (const NamedTensor& p : parameters_) element_count += p.tensor.numel();
+  Result<at::Tensor> file = at::Tensor();
+  if (wanted) file = tensor::make_file_tensor(folder, element_count, at::kFloat);
+  // The others are in it already.
+  auto weights = data_parallel_->gather_into(file ? *file : at::Tensor());
+  if (weights && !file) return std::move(file).error().while_("gathering the weights");
+  return weights;
 }
 
 Result<TraineeState> Trainee::state() const {

@@ -80,10 +80,11 @@ class Trainee {
   // Collective.
   Status release() { return data_parallel_->release(); }
 
-  // The weights as they are, by name; empty where not `wanted`. Collective.
-  Result<std::vector<models::NamedTensor>> weights(bool wanted) const {
-    return data_parallel_->gather("", {}, wanted);
-  }
+  // The weights as they are, by name, in a file without a name in `folder`, so that this rank does
+  // not hold the model in memory; empty where not `wanted`. Collective. kExhausted: the disk is
+  // full; kUnavailable: a rank died.
+  Result<std::vector<models::NamedTensor>> weights_on_disk(const std::string& folder,
+                                                           bool wanted) const;
   // The moving average likewise; empty without one. Collective.
   Result<std::vector<models::NamedTensor>> average(bool wanted) const {
     if (!ema_.defined()) return std::vector<models::NamedTensor>();

@@ -5,8 +5,10 @@
 #include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "tensor/host_tensor.h"
 
@@ -87,6 +89,23 @@ TEST_F(TraineeTest, AverageFollowsTheWeightsAndIsLentForALook) {
   EXPECT_EQ(weight_[0].item<double>(), after);
   ASSERT_TRUE(trainee_->keep_average());
   EXPECT_NE(weight_[0].item<double>(), after);
+}
+
+TEST_F(TraineeTest, WeightsOnDiskAreThoseOfNowAndLeaveNoFile) {
+  step(0.1);
+  const std::string folder = testing::TempDir() + "weights-" + std::to_string(::getpid());
+  EXPECT_EQ(trainee_->weights_on_disk(folder, true).error().code, Code::kNotFound);
+  EXPECT_TRUE(trainee_->weights_on_disk(folder, false)->empty());
+  std::filesystem::create_directory(folder);
+  const auto weights = trainee_->weights_on_disk(folder, true);
+  ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  const at::Tensor then = weight_.detach().clone();
+  step(0.1);
+  ASSERT_EQ(weights->size(), 2u);
+  EXPECT_EQ((*weights)[1].name, "bias");
+  EXPECT_TRUE(at::equal((*weights)[0].tensor, then));
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(TraineeTest, BeforeItsStartTheAverageEqualsTheWeights) {

@@ -406,15 +406,18 @@ class Run {
     YARD_TRY(agree(group_, saved, "saving the last checkpoint"));
     if (recipe_.data.synthetic) return tell_finish();
     YARD_TRY(trainee_->keep_average());
+    if (!shards_parameters(recipe_.parallel)) YARD_TRY(trainee_->release());
+    YARD_TRY(agree(group_, save_whole(), "saving the model"));
+    return tell_finish();
+  }
+
+  Status save_whole() {
     std::vector<models::NamedTensor> weights;
     if (shards_parameters(recipe_.parallel)) {
-      YARD_ASSIGN(weights, trainee_->weights(context_.is_first_rank()));
-    } else {
-      YARD_TRY(trainee_->release());
+      YARD_ASSIGN(weights,
+                  trainee_->weights_on_disk(context_.options.output_dir, context_.is_first_rank()));
     }
-    const Status exported = context_.is_first_rank() ? export_model(weights) : Ok{};
-    YARD_TRY(agree(group_, exported, "saving the model"));
-    return tell_finish();
+    return context_.is_first_rank() ? export_model(weights) : Ok{};
   }
 
   // `weights`: of what the networks do not have whole.

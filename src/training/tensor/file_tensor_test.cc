@@ -2,6 +2,7 @@
 
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
