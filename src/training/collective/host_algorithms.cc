@@ -73,45 +73,76 @@ BetweenHosts chosen(const LinkModel& model, size_t host_count, size_t size_bytes
   return halving_us < doubling_us ? BetweenHosts::kHalvingDoubling : BetweenHosts::kDoubling;
 }
 
-Status HostAlgorithms::measure() {
+size_t fewest_streams(std::span<const double> times_us) {
+  constexpr double kWorthIt = 0.9;
+  const double best_us = *std::min_element(times_us.begin(), times_us.end());
+  size_t count = 1;
+  for (const double each : times_us) {
+    if (each * kWorthIt <= best_us) break;
+    count *= 2;
+  }
+  return count;
+}
+
+Result<double> HostAlgorithms::measure_exchange(int rounds, size_t size_bytes) {
   const size_t next = (links_.index() + 1) % links_.size();
   const size_t previous = (links_.index() + links_.size() - 1) % links_.size();
   const CallRecord call{.rank = links_.place().ranks[links_.index()], .kind = CallKind::kBarrier};
-  std::vector<std::byte> out(size_t{256} << 10), in(out.size());
-  const auto least_us = [&](int rounds, size_t size_bytes) -> Result<double> {
-    double least = 1e9;
-    for (int i = 0; i < rounds; ++i) {
-      const auto begin = SteadyClock::now();
-      YARD_TRY(links_.exchange(call, next, std::span(out).first(size_bytes), previous,
-                               std::span(in).first(size_bytes)));
-      const std::chrono::duration<double, std::micro> took = SteadyClock::now() - begin;
-      least = std::min(least, took.count());
-    }
-    return least;
-  };
-  const auto worst = [&](double mine) -> Result<double> {
-    std::vector<double> all(links_.size());
-    all[links_.index()] = mine;
-    std::vector<std::span<std::byte>> blocks;
-    for (double& each : all) blocks.push_back(std::as_writable_bytes(std::span(&each, 1)));
-    YARD_TRY(all_gather(call, blocks));
-    return *std::max_element(all.begin(), all.end());
-  };
-  YARD_ASSIGN(const double small_us, least_us(5, 8));
-  YARD_ASSIGN(model_.latency_us, worst(std::max(small_us, 1.0)));
-  // A slower link is one for which the exact figure changes no choice worth its time.
+  std::vector<std::byte> out(size_bytes), in(size_bytes);
+  double least_us = 1e9;
+  for (int i = 0; i < rounds; ++i) {
+    const auto begin = SteadyClock::now();
+    YARD_TRY(links_.exchange(call, next, out, previous, in));
+    const std::chrono::duration<double, std::micro> took = SteadyClock::now() - begin;
+    least_us = std::min(least_us, took.count());
+  }
+  std::vector<double> all(links_.size());
+  all[links_.index()] = least_us;
+  std::vector<std::span<std::byte>> blocks;
+  for (double& each : all) blocks.push_back(std::as_writable_bytes(std::span(&each, 1)));
+  YARD_TRY(all_gather(call, blocks));
+  return std::max(*std::max_element(all.begin(), all.end()), 1.0);
+}
+
+Status HostAlgorithms::measure() {
+  constexpr size_t kLargeBytes = size_t{256} << 10;
+  YARD_ASSIGN(model_.latency_us, measure_exchange(5, 8));
+  // A slower link is one for which the exact figure changes no choice worth its time; and there a
+  // connection's window holds less than the link.
   constexpr double kFarUs = 10'000;
-  if (model_.latency_us > kFarUs) return Ok{};
-  YARD_ASSIGN(const double large_us, least_us(3, out.size()));
-  YARD_ASSIGN(const double worst_us, worst(large_us));
-  model_.bytes_per_us =
-      static_cast<double>(out.size()) / std::max(worst_us - model_.latency_us, 1.0);
+  if (model_.latency_us > kFarUs) {
+    links_.keep_streams(links_.open_streams());
+    return Ok{};
+  }
+  YARD_ASSIGN(const double large_us, measure_exchange(3, kLargeBytes));
+  model_.bytes_per_us = kLargeBytes / std::max(large_us - model_.latency_us, 1.0);
+  return links_.open_streams() > links_.used_streams() ? choose_streams() : Status(Ok{});
+}
+
+Status HostAlgorithms::choose_streams() {
+  constexpr size_t kTriedBytes = size_t{1} << 20;
+  // Of a link that takes longer, the trial would; one connection fills it.
+  constexpr double kTriedUsMax = 10'000;
+  std::vector<double> times_us;
+  for (size_t count = 1; count <= links_.open_streams(); count *= 2) {
+    if (kTriedBytes / model_.bytes_per_us > kTriedUsMax) break;
+    links_.use_streams(count);
+    YARD_ASSIGN(const double each_us, measure_exchange(3, kTriedBytes));
+    times_us.push_back(each_us);
+  }
+  const size_t count = times_us.empty() ? 1 : fewest_streams(times_us);
+  links_.keep_streams(count);
+  if (times_us.empty()) return Ok{};
+  const double chosen_us = times_us[static_cast<size_t>(std::countr_zero(count))];
+  model_.bytes_per_us = kTriedBytes / std::max(chosen_us - model_.latency_us, 1.0);
   return Ok{};
 }
 
 std::string HostAlgorithms::describe_choice() const {
-  std::string text = fmt::format("{} hosts, {:.0f} us, {:.2f} GB/s: ", links_.size(),
-                                 model_.latency_us, model_.bytes_per_us / 1000);
+  std::string text =
+      fmt::format("{} hosts, {:.0f} us, {:.2f} GB/s over {} connection{} each: ", links_.size(),
+                  model_.latency_us, model_.bytes_per_us / 1000, links_.used_streams(),
+                  links_.used_streams() == 1 ? "" : "s");
   if (wanted_ != BetweenHosts::kAuto) return text + std::string(to_string(wanted_)) + ", as asked";
   BetweenHosts last = chosen(model_, links_.size(), 1);
   text += to_string(last);

@@ -38,15 +38,20 @@ double cost_us(const LinkModel& model, BetweenHosts algorithm, size_t host_count
 // cheaper of the other two.
 BetweenHosts chosen(const LinkModel& model, size_t host_count, size_t size_bytes);
 
+// Of the times of 1, 2, 4, ... connections: the fewest whose time is within a tenth of the best.
+// Pure.
+size_t fewest_streams(std::span<const double> times_us);
+
 class HostAlgorithms {
  public:
   HostAlgorithms(Links& links, BetweenHosts wanted, WireForm f32_form)
       : links_(links), wanted_(wanted), compresses_(f32_form == WireForm::kBF16) {}
 
-  // Takes at most 200 ms unless a link needs more for a few small messages.
+  // Takes at most 200 ms unless a link needs more for a few small messages. Chooses the number of
+  // connections, too, unless it was asked for.
   Status measure();
   const LinkModel& model() const { return model_; }
-  // "3 hosts, 35 us, 1.2 GB/s: doubling up to 64 KiB, then ring"
+  // "3 hosts, 35 us, 1.2 GB/s over 2 connections each: doubling, from 64 KiB ring"
   std::string describe_choice() const;
 
   // Returns when all have called it with the same call; kInvalidArgument names two that differ.
@@ -61,6 +66,9 @@ class HostAlgorithms {
   Status broadcast(const CallRecord& call, std::span<std::byte> inout, size_t root_index);
 
  private:
+  // The least time of some exchanges with the next and the previous place, of all places the worst.
+  Result<double> measure_exchange(int rounds, size_t size_bytes);
+  Status choose_streams();
   // A stretch of the values that are being reduced.
   struct Values {
     std::byte* data = nullptr;

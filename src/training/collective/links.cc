@@ -10,15 +10,19 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <utility>
+
+#include "collective/share_plan_internal.h"
 
 namespace yard::collective {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// A CallRecord and the payload after it, partly moved.
+constexpr size_t kShareBlockBytes = 4096;
+
+// What still has to move over one connection: of the first the call, then a share of the payload.
 struct Moving {
-  size_t place = kNoLink;
   int fd = -1;
   std::span<std::byte> head;
   std::span<std::byte> body;
@@ -34,16 +38,28 @@ struct Moving {
   }
 };
 
+struct Transfer {
+  size_t place = kNoLink;
+  std::vector<Moving> streams;
+  bool done() const {
+    return std::all_of(streams.begin(), streams.end(),
+                       [](const Moving& each) { return each.done(); });
+  }
+};
+
 std::span<std::byte> head_of(CallRecord& call) {
   return std::as_writable_bytes(std::span(&call, 1));
 }
 
+using Streams = std::vector<UniqueFd>;
+
 class TcpLinks final : public Links {
  public:
-  TcpLinks(LinksPlace place, std::map<size_t, UniqueFd> sockets, Failure& failure,
+  TcpLinks(LinksPlace place, std::map<size_t, Streams> sockets, size_t used_count, Failure& failure,
            std::chrono::milliseconds operation_timeout)
       : Links(std::move(place)),
         sockets_(std::move(sockets)),
+        used_count_(used_count),
         failure_(failure),
         operation_timeout_(operation_timeout) {}
 
@@ -52,11 +68,12 @@ class TcpLinks final : public Links {
     CallRecord sent = call;
     CallRecord received;
     peeked_.clear();
-    Moving sending, receiving;
-    if (to != kNoLink)
-      sending = {to, fd_of(to), head_of(sent),
-                 std::span(const_cast<std::byte*>(out.data()), out.size())};
-    if (from != kNoLink) receiving = {from, fd_of(from), head_of(received), {}};
+    Transfer sending, receiving;
+    if (to != kNoLink) {
+      sending = transfer_with(to, sent);
+      spread(sending, std::span(const_cast<std::byte*>(out.data()), out.size()));
+    }
+    if (from != kNoLink) receiving = transfer_with(from, received);
     bool is_checked = from == kNoLink;
     auto deadline = SteadyClock::now() + operation_timeout_;
     while (!sending.done() || !receiving.done() || !is_checked) {
@@ -64,10 +81,10 @@ class TcpLinks final : public Links {
       bool moved = false;
       YARD_TRY(send_some(call, sending, &moved));
       YARD_TRY(receive_some(call, receiving, &moved));
-      if (!is_checked && receiving.head.empty()) {
+      if (!is_checked && receiving.done()) {
         if (!same_call(call, received)) return differ(call, received);
         is_checked = true;
-        receiving.body = in;
+        spread(receiving, in);
         continue;
       }
       if (moved)
@@ -79,11 +96,39 @@ class TcpLinks final : public Links {
     return Ok{};
   }
 
+  size_t open_streams() const override { return sockets_.begin()->second.size(); }
+  size_t used_streams() const override { return used_count_; }
+  void use_streams(size_t count) override {
+    YARD_CHECK(1 <= count && count <= open_streams());
+    used_count_ = count;
+  }
+  void keep_streams(size_t count) override {
+    use_streams(count);
+    for (auto& [partner, streams] : sockets_) streams.resize(count);
+  }
+
  private:
-  int fd_of(size_t partner) const {
+  const Streams& streams_to(size_t partner) const {
     const auto found = sockets_.find(partner);
     YARD_CHECK(found != sockets_.end());
-    return found->second.get();
+    return found->second;
+  }
+
+  Transfer transfer_with(size_t partner, CallRecord& call) const {
+    Transfer transfer{.place = partner, .streams = {}};
+    transfer.streams.push_back({streams_to(partner)[0].get(), head_of(call), {}});
+    return transfer;
+  }
+
+  // Both sides of a message spread it alike.
+  void spread(Transfer& transfer, std::span<std::byte> body) const {
+    const Streams& streams = streams_to(transfer.place);
+    const size_t count = std::clamp<size_t>(body.size() / kStreamBytesMin, 1, used_count_);
+    for (size_t i = 0; i < count; ++i) {
+      const Share share = share_of(body.size(), count, i, kShareBlockBytes);
+      if (i > 0) transfer.streams.push_back({streams[i].get(), {}, {}});
+      transfer.streams[i].body = body.subspan(share.begin_index, share.count);
+    }
   }
 
   // Both sides name the two in the same order.
@@ -101,34 +146,40 @@ class TcpLinks final : public Links {
                      error == 0 ? "connection closed" : std::strerror(error))});
   }
 
-  Status send_some(const CallRecord& call, Moving& sending, bool* moved) {
-    if (sending.done()) return Ok{};
-    auto pieces = sending.pieces();
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = pieces.size();
-    const ssize_t sent = ::sendmsg(sending.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) return would_block(errno) ? Status(Ok{}) : lost(call, sending.place, errno);
-    sending.advance(static_cast<size_t>(sent));
-    *moved = *moved || sent > 0;
+  Status send_some(const CallRecord& call, Transfer& sending, bool* moved) {
+    for (Moving& stream : sending.streams) {
+      if (stream.done()) continue;
+      auto pieces = stream.pieces();
+      msghdr message{};
+      message.msg_iov = pieces.data();
+      message.msg_iovlen = pieces.size();
+      const ssize_t sent = ::sendmsg(stream.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && !would_block(errno)) return lost(call, sending.place, errno);
+      if (sent <= 0) continue;
+      stream.advance(static_cast<size_t>(sent));
+      *moved = true;
+    }
     return Ok{};
   }
 
-  Status receive_some(const CallRecord& call, Moving& receiving, bool* moved) {
-    if (receiving.done()) return Ok{};
-    auto pieces = receiving.pieces();
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = pieces.size();
-    const ssize_t got = ::recvmsg(receiving.fd, &message, MSG_DONTWAIT);
-    if (got == 0) return lost(call, receiving.place, 0);
-    if (got < 0) return would_block(errno) ? Status(Ok{}) : lost(call, receiving.place, errno);
-    receiving.advance(static_cast<size_t>(got));
-    *moved = true;
+  Status receive_some(const CallRecord& call, Transfer& receiving, bool* moved) {
+    for (Moving& stream : receiving.streams) {
+      if (stream.done()) continue;
+      auto pieces = stream.pieces();
+      msghdr message{};
+      message.msg_iov = pieces.data();
+      message.msg_iovlen = pieces.size();
+      const ssize_t got = ::recvmsg(stream.fd, &message, MSG_DONTWAIT);
+      if (got == 0) return lost(call, receiving.place, 0);
+      if (got < 0 && !would_block(errno)) return lost(call, receiving.place, errno);
+      if (got < 0) continue;
+      stream.advance(static_cast<size_t>(got));
+      *moved = true;
+    }
     return Ok{};
   }
 
-  Status wait_for(const CallRecord& call, const Moving& sending, const Moving& receiving,
+  Status wait_for(const CallRecord& call, const Transfer& sending, const Transfer& receiving,
                   SteadyClock::time_point deadline) {
     const size_t partner = receiving.done() ? sending.place : receiving.place;
     const int waited = place().ranks[partner];
@@ -140,19 +191,20 @@ class TcpLinks final : public Links {
                fmt::format("{}: waited {} ms for {}", describe(call), operation_timeout_.count(),
                            failure_.name_of(failure_.culprit_of(waited)))});
     }
-    std::vector<pollfd> polled{
-        {.fd = sending.done() ? -1 : sending.fd, .events = POLLOUT, .revents = 0},
-        {.fd = receiving.done() ? -1 : receiving.fd, .events = POLLIN, .revents = 0},
-        {.fd = failure_.fd(), .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> polled{{.fd = failure_.fd(), .events = POLLIN, .revents = 0}};
     std::vector<size_t> others;
-    for (const auto& [other, socket] : sockets_) {
+    for (const auto& [other, streams] : sockets_) {
       if (other == receiving.place || peeked_.contains(other)) continue;
-      polled.push_back({.fd = socket.get(), .events = POLLIN, .revents = 0});
+      polled.push_back({.fd = streams[0].get(), .events = POLLIN, .revents = 0});
       others.push_back(other);
     }
+    for (const Moving& stream : sending.streams)
+      if (!stream.done()) polled.push_back({.fd = stream.fd, .events = POLLOUT, .revents = 0});
+    for (const Moving& stream : receiving.streams)
+      if (!stream.done()) polled.push_back({.fd = stream.fd, .events = POLLIN, .revents = 0});
     ::poll(polled.data(), polled.size(), static_cast<int>(std::min<int64_t>(left.count(), 1000)));
     for (size_t i = 0; i < others.size(); ++i)
-      if (polled[3 + i].revents != 0) YARD_TRY(peek(call, others[i]));
+      if (polled[1 + i].revents != 0) YARD_TRY(peek(call, others[i]));
     return Ok{};
   }
 
@@ -160,7 +212,8 @@ class TcpLinks final : public Links {
   // whom the odd one has sent finds out here.
   Status peek(const CallRecord& call, size_t partner) {
     CallRecord theirs;
-    const ssize_t got = ::recv(fd_of(partner), &theirs, sizeof theirs, MSG_PEEK | MSG_DONTWAIT);
+    const ssize_t got =
+        ::recv(streams_to(partner)[0].get(), &theirs, sizeof theirs, MSG_PEEK | MSG_DONTWAIT);
     peeked_.insert(partner);
     if (got != static_cast<ssize_t>(sizeof theirs) || theirs.sequence != call.sequence ||
         same_call(call, theirs))
@@ -168,23 +221,34 @@ class TcpLinks final : public Links {
     return differ(call, theirs);
   }
 
-  std::set<size_t> peeked_;             // partners whose next message was looked at meanwhile
-  std::map<size_t, UniqueFd> sockets_;  // by place
+  std::set<size_t> peeked_;            // partners whose next message was looked at meanwhile
+  std::map<size_t, Streams> sockets_;  // by place; all have as many, and there is a partner
+  size_t used_count_;
   Failure& failure_;
   const std::chrono::milliseconds operation_timeout_;
 };
 
+Error other_count(const LinksPlace& place, const LinksDoor& door, const NeighbourName& theirs) {
+  return {
+      Code::kInvalidArgument,
+      fmt::format("rank {} talks to other hosts over {} connections each, rank {} over {}",
+                  place.ranks[place.index], door.stream_count, theirs.rank, theirs.stream_count)};
+}
+
 // Whoever is not one of `awaited` is not let in.
-Status accept_partners(const LinksPlace& place, const LinksDoor& door, std::set<size_t> awaited,
-                       std::map<size_t, UniqueFd>& sockets, const Patience& patience) {
+Status accept_partners(const LinksPlace& place, const LinksDoor& door,
+                       std::set<std::pair<size_t, size_t>> awaited,
+                       std::map<size_t, Streams>& sockets, const Patience& patience) {
   while (!awaited.empty()) {
     YARD_ASSIGN(Neighbour neighbour,
                 accept_neighbour(door.listener, Door::kTcp, door.session, door.tunnels, patience));
-    const auto found = std::find(place.ranks.begin(), place.ranks.end(), neighbour.rank);
+    const NeighbourName& name = neighbour.name;
+    const auto found = std::find(place.ranks.begin(), place.ranks.end(), name.rank);
     const auto partner = static_cast<size_t>(found - place.ranks.begin());
-    if (!awaited.contains(partner)) continue;
-    awaited.erase(partner);
-    sockets.emplace(partner, std::move(neighbour.fd));
+    if (!sockets.contains(partner)) continue;
+    if (name.stream_count != door.stream_count) return other_count(place, door, name);
+    if (awaited.erase({partner, name.stream}) == 0) continue;
+    sockets[partner][name.stream] = std::move(neighbour.fd);
   }
   return Ok{};
 }
@@ -204,25 +268,31 @@ Result<std::unique_ptr<Links>> connect_links(const LinksPlace& place, const Link
                                              Failure& failure,
                                              std::chrono::milliseconds operation_timeout,
                                              const Patience& patience) {
-  std::map<size_t, UniqueFd> sockets;
-  std::set<size_t> awaited;
-  const std::string hello = neighbour_hello(door.session, place.ranks[place.index]);
+  std::map<size_t, Streams> sockets;
+  std::set<std::pair<size_t, size_t>> awaited;
+  const int rank = place.ranks[place.index];
   for (const size_t partner : partners_of(place.index, place.ranks.size())) {
-    if (partner < place.index) {
-      awaited.insert(partner);
-      continue;
+    Streams& streams = sockets[partner];
+    streams.resize(door.stream_count);
+    for (size_t stream = 0; stream < door.stream_count; ++stream) {
+      if (partner < place.index) {
+        awaited.insert({partner, stream});
+        continue;
+      }
+      // Its queue takes the connection although it is not accepting yet.
+      const PeerDoor& peer = (*door.doors)[static_cast<size_t>(place.ranks[partner])];
+      YARD_ASSIGN(UniqueFd fd, connect_tcp(peer.address, peer.port, patience));
+      YARD_ASSIGN(streams[stream], secured(door.tunnels, std::move(fd), TlsSide::kClient,
+                                           failure.name_of(place.ranks[partner])));
+      const NeighbourName name{.rank = rank,
+                               .stream = static_cast<uint8_t>(stream),
+                               .stream_count = static_cast<uint8_t>(door.stream_count)};
+      YARD_TRY(send_all(streams[stream].get(), neighbour_hello(door.session, name), patience));
     }
-    // Its queue takes the connection although it is not accepting yet.
-    const PeerDoor& peer = (*door.doors)[static_cast<size_t>(place.ranks[partner])];
-    YARD_ASSIGN(UniqueFd fd, connect_tcp(peer.address, peer.port, patience));
-    YARD_ASSIGN(fd, secured(door.tunnels, std::move(fd), TlsSide::kClient,
-                            failure.name_of(place.ranks[partner])));
-    YARD_TRY(send_all(fd.get(), hello, patience));
-    sockets.emplace(partner, std::move(fd));
   }
   YARD_TRY(accept_partners(place, door, std::move(awaited), sockets, patience));
-  return std::unique_ptr<Links>(
-      std::make_unique<TcpLinks>(place, std::move(sockets), failure, operation_timeout));
+  return std::unique_ptr<Links>(std::make_unique<TcpLinks>(
+      place, std::move(sockets), door.used_count, failure, operation_timeout));
 }
 
 }  // namespace yard::collective

@@ -27,6 +27,10 @@ struct LinksPlace {
 };
 
 inline constexpr size_t kNoLink = ~size_t{0};
+// Connections to each partner where nobody says how many.
+inline constexpr size_t kStreamsTried = 4;
+// A message is spread over so many connections only that each carries at least this.
+inline constexpr size_t kStreamBytesMin = size_t{64} << 10;
 
 // Blocking, for one thread at a time (the rank's operation thread).
 class Links {
@@ -44,6 +48,15 @@ class Links {
   virtual Status exchange(const CallRecord& call, size_t to, std::span<const std::byte> out,
                           size_t from, std::span<std::byte> in) = 0;
 
+  // Large messages to one partner are spread over several connections: one is bound by its window,
+  // by the queue and the core that serve it, and in some clouds by a limit of its own.
+  virtual size_t open_streams() const { return 1; }
+  virtual size_t used_streams() const { return 1; }
+  // Both: in [1, open_streams()], the same at all places. keep_streams() closes the others, once
+  // no message is on its way to any place.
+  virtual void use_streams(size_t) {}
+  virtual void keep_streams(size_t) {}
+
  private:
   const LinksPlace place_;
 };
@@ -57,6 +70,9 @@ struct LinksDoor {
   const std::vector<PeerDoor>* doors = nullptr;  // by rank
   std::string session;
   TlsTunnels* tunnels = nullptr;  // null: plain
+  // Connections to each partner, and how many of them are used at first; the same on all ranks.
+  size_t stream_count = 1;
+  size_t used_count = 1;
 };
 // Connects to the partners after us and takes the connections of those before.
 Result<std::unique_ptr<Links>> connect_links(const LinksPlace& place, const LinksDoor& door,

@@ -63,7 +63,8 @@ Result<Outgoing*> Connections::outgoing_to(int peer) {
     YARD_ASSIGN(outgoing.fd, secured(place_.tunnels.get(), std::move(fd), TlsSide::kClient,
                                      failure_.name_of(peer)));
   }
-  YARD_TRY(send_all(outgoing.fd.get(), neighbour_hello(place_.session, place_.rank), patience));
+  YARD_TRY(send_all(outgoing.fd.get(), neighbour_hello(place_.session, {.rank = place_.rank}),
+                    patience));
   return &outgoing;
 }
 
@@ -313,11 +314,11 @@ void Connections::accept_from(const UniqueFd& listener, bool is_near) {
 bool Connections::introduce(Incoming& incoming) {
   auto frame = incoming.hello.read(incoming.fd.get());
   if (frame && !*frame) return SteadyClock::now() < incoming.deadline;
-  const auto rank = frame ? rank_of_neighbour(**frame, place_.session) : std::nullopt;
-  if (!rank || *rank < 0 || static_cast<size_t>(*rank) >= place_.doors.size() ||
-      *rank == place_.rank)
+  const auto name = frame ? name_of_neighbour(**frame, place_.session) : std::nullopt;
+  if (!name || name->rank < 0 || static_cast<size_t>(name->rank) >= place_.doors.size() ||
+      name->rank == place_.rank)
     return false;
-  incoming.peer = *rank;
+  incoming.peer = name->rank;
   return true;
 }
 

@@ -14,6 +14,7 @@ namespace yard::collective {
 namespace {
 
 constexpr int kWorldSizeMax = 4096;
+constexpr int kStreamsMax = 16;
 constexpr size_t kNameBytesMax = 256;
 constexpr size_t kHostNameBytesMax = 64;
 // How long ranks have to say whom they wait for: of no weight to those who have waited for so much
@@ -37,6 +38,9 @@ Status check(const RendezvousOptions& options) {
     return refuse(fmt::format("run id or host identity is longer than {} bytes", kNameBytesMax));
   if (options.host_name.size() > kHostNameBytesMax)
     return refuse(fmt::format("host name is longer than {} bytes", kHostNameBytesMax));
+  if (options.streams_between_hosts < 0 || options.streams_between_hosts > kStreamsMax)
+    return refuse(fmt::format("{} connections between hosts are not in [0, {}]",
+                              options.streams_between_hosts, kStreamsMax));
   if (options.connect_timeout.count() <= 0 || options.operation_timeout.count() <= 0)
     return refuse("timeouts must be positive");
   return Ok{};
@@ -84,10 +88,13 @@ Status make_links(Connected& parts, Membership& membership, const Patience& pati
   LinksPlace place;
   for (const auto& ranks : parts.topology.hosts) place.ranks.push_back(ranks[parts.place.index]);
   place.index = parts.topology.host_index;
+  const auto asked_count = static_cast<size_t>(parts.options.streams_between_hosts);
   const LinksDoor door{.listener = membership.doors.data.get(),
                        .doors = &membership.welcome.doors,
                        .session = membership.welcome.session,
-                       .tunnels = parts.tunnels.get()};
+                       .tunnels = parts.tunnels.get(),
+                       .stream_count = asked_count == 0 ? kStreamsTried : asked_count,
+                       .used_count = std::max<size_t>(asked_count, 1)};
   YARD_ASSIGN(parts.links, connect_links(place, door, *parts.failure,
                                          parts.options.operation_timeout, patience));
   parts.rail = std::make_unique<HostAlgorithms>(*parts.links, parts.options.between_hosts,

@@ -45,6 +45,9 @@ struct RendezvousOptions {
   // Ranks with the same identity share memory. Empty: the machine's boot id and IPC namespace.
   // Tests give different ones to have "hosts" on one machine.
   std::string host_identity;
+  // Connections over which a large message goes from one host to another, 1 to 16; the same on all
+  // ranks. 0: 1, 2 or 4, whatever is the fastest at the start.
+  int streams_between_hosts = 0;
   // What travels between hosts is encrypted and authenticated by it (TLS 1.3), where it is not
   // empty: a secret of 16 to 1024 bytes, the same on all ranks. Within a host nothing leaves the
   // machine's memory.

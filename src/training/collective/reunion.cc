@@ -175,12 +175,12 @@ class Leader {
       if (SteadyClock::now() < candidate.deadline) candidates_.push_back(std::move(candidate));
       return;
     }
-    const auto rank = frame ? rank_of_neighbour(**frame, place_.session) : std::nullopt;
-    if (!rank || *rank < 0 || *rank >= static_cast<int>(place_.doors.size())) return;
-    if (survey_.is_left_out(*rank))
-      refuse(candidate.fd, left_out(*rank, place_.rank));
-    else if (*rank != place_.rank)
-      members_.insert_or_assign(*rank, std::move(candidate.fd));
+    const auto name = frame ? name_of_neighbour(**frame, place_.session) : std::nullopt;
+    if (!name || name->rank < 0 || name->rank >= static_cast<int>(place_.doors.size())) return;
+    if (survey_.is_left_out(name->rank))
+      refuse(candidate.fd, left_out(name->rank, place_.rank));
+    else if (name->rank != place_.rank)
+      members_.insert_or_assign(name->rank, std::move(candidate.fd));
   }
 
   static void refuse(const UniqueFd& fd, const Error& error) {
@@ -260,7 +260,8 @@ Result<std::optional<Reunited>> follow(const ReunionPlace& place, int leader, Su
     if (!fd.valid()) return std::optional<Reunited>();
     const Patience patience{.deadline = deadline};
     FrameReader reader(kSmallPayloadBytesMax);
-    if (!send_all(fd.get(), neighbour_hello(place.session, place.rank), patience)) continue;
+    if (!send_all(fd.get(), neighbour_hello(place.session, {.rank = place.rank}), patience))
+      continue;
     auto frame = receive_frame(fd.get(), reader, patience);
     if (frame) {
       YARD_ASSIGN(Reunited reunited, place_in(*frame, leader));

@@ -224,17 +224,26 @@ Result<UniqueFd> accept_connection(int listener, const Patience& patience) {
   }
 }
 
-std::string neighbour_hello(const std::string& session, int rank) {
-  return FrameWriter(FrameType::kNeighbour).text(session).u32(static_cast<uint32_t>(rank)).bytes();
+std::string neighbour_hello(const std::string& session, const NeighbourName& name) {
+  return FrameWriter(FrameType::kNeighbour)
+      .text(session)
+      .u32(static_cast<uint32_t>(name.rank))
+      .u8(name.stream)
+      .u8(name.stream_count)
+      .bytes();
 }
 
-std::optional<int> rank_of_neighbour(const Frame& frame, const std::string& session) {
+std::optional<NeighbourName> name_of_neighbour(const Frame& frame, const std::string& session) {
   FrameFields fields(frame.payload);
   const std::string theirs = fields.text();
-  const auto rank = static_cast<int>(fields.u32());
-  if (frame.type != FrameType::kNeighbour || !fields.complete() || theirs != session)
+  NeighbourName name;
+  name.rank = static_cast<int>(fields.u32());
+  name.stream = fields.u8();
+  name.stream_count = fields.u8();
+  if (frame.type != FrameType::kNeighbour || !fields.complete() || theirs != session ||
+      name.stream >= name.stream_count)
     return std::nullopt;
-  return rank;
+  return name;
 }
 
 Result<Neighbour> accept_neighbour(int listener, Door door, const std::string& session,
@@ -253,8 +262,8 @@ Result<Neighbour> accept_neighbour(int listener, Door door, const std::string& s
     FrameReader reader(kSmallPayloadBytesMax);
     auto frame = receive_frame(fd.get(), reader, short_patience);
     if (!frame) continue;
-    if (const auto rank = rank_of_neighbour(*frame, session))
-      return Neighbour{*rank, std::move(fd)};
+    if (const auto name = name_of_neighbour(*frame, session))
+      return Neighbour{*name, std::move(fd)};
   }
 }
 

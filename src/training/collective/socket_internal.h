@@ -45,12 +45,18 @@ Result<UniqueFd> connect_abstract(const std::string& name, const Patience& patie
 
 Result<UniqueFd> accept_connection(int listener, const Patience& patience);
 
-// Whoever connects says first whom he is: a kNeighbour frame.
-std::string neighbour_hello(const std::string& session, int rank);
-// The rank that says so; nullopt: not of this session.
-std::optional<int> rank_of_neighbour(const Frame& frame, const std::string& session);
-struct Neighbour {
+// Whoever connects says first whom he is, a kNeighbour frame, and which of how many connections of
+// one kind this is.
+struct NeighbourName {
   int rank = 0;
+  uint8_t stream = 0;
+  uint8_t stream_count = 1;
+};
+std::string neighbour_hello(const std::string& session, const NeighbourName& name);
+// nullopt: not of this session.
+std::optional<NeighbourName> name_of_neighbour(const Frame& frame, const std::string& session);
+struct Neighbour {
+  NeighbourName name;
   UniqueFd fd;
 };
 enum class Door { kTcp, kUnix };

@@ -11,7 +11,7 @@ Result<TeamSockets> welcome_members(const TeamPlace& place, const TeamDoor& door
     YARD_ASSIGN(Neighbour member,
                 accept_neighbour(door.listener, Door::kUnix, door.session, nullptr, patience));
     for (size_t i = 1; i < place.ranks.size(); ++i) {
-      if (place.ranks[i] != member.rank || sockets[i].valid()) continue;
+      if (place.ranks[i] != member.name.rank || sockets[i].valid()) continue;
       sockets[i] = std::move(member.fd);
       --missing_count;
       break;
@@ -24,7 +24,8 @@ Result<TeamSockets> join_leader(const TeamPlace& place, const TeamDoor& door,
                                 const Patience& patience) {
   TeamSockets sockets;
   YARD_ASSIGN(UniqueFd fd, connect_abstract(door.leader_name, patience));
-  YARD_TRY(send_all(fd.get(), neighbour_hello(door.session, place.ranks[place.index]), patience));
+  YARD_TRY(send_all(fd.get(), neighbour_hello(door.session, {.rank = place.ranks[place.index]}),
+                    patience));
   sockets.push_back(std::move(fd));
   return sockets;
 }
