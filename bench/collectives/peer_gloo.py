@@ -10,12 +10,27 @@ import torch.multiprocessing as mp
 SIZES_BYTES = [4 << 10, 64 << 10, 1 << 20, 4 << 20, 64 << 20]
 
 
-def measure(name, size_bytes, data, operation):
-    repetitions = max(10, min(300, (1 << 28) // (size_bytes + 65536)))
+SECONDS = 0.4  # of each operation and size; with more ranks than cores one alone can take tens of milliseconds
+
+
+def plan_of(size_bytes, operation):
+    """How often, and how many back to back: the same on all ranks."""
+    for _ in range(2):
+        operation()
+    begin = time.perf_counter()
+    for _ in range(3):
+        operation()
+    seconds = torch.tensor([(time.perf_counter() - begin) / 3], dtype=torch.float64)
+    dist.all_reduce(seconds, dist.ReduceOp.MAX)
     # Small ones back to back: alone, one would find its peers already there or far behind.
-    batch = 20 if size_bytes <= 65536 else 1
+    batch = 20 if size_bytes <= 65536 and seconds.item() * 20 < SECONDS / 5 else 1
+    return batch, max(5, min(300, int(SECONDS / (seconds.item() * batch))))
+
+
+def measure(name, size_bytes, data, operation):
+    batch, repetitions = plan_of(size_bytes, operation)
     micros = []
-    for i in range(-(repetitions // 10) - 2, repetitions):
+    for i in range(-(repetitions // 10) - 1, repetitions):
         data.zero_()  # as gradients are: freshly written by this rank
         dist.barrier()
         begin = time.perf_counter()
@@ -31,7 +46,7 @@ def run(index, options):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://{options.master}:{options.port}",
                             rank=options.first + index, world_size=options.world)
-    for size_bytes in SIZES_BYTES:
+    for size_bytes in options.sizes or SIZES_BYTES:
         whole = torch.zeros(size_bytes // 4)
         part = torch.zeros(size_bytes // 4 // options.world)
         measure("all_reduce", size_bytes, whole, lambda: dist.all_reduce(whole))
@@ -48,5 +63,6 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--master", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=29542)
+    parser.add_argument("--sizes", type=int, nargs="*")
     arguments = parser.parse_args()
     mp.spawn(run, args=(arguments,), nprocs=arguments.count or arguments.world - arguments.first)
