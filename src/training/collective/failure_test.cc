@@ -219,7 +219,13 @@ TEST_P(DeathTest, IsToldToAllByNameWhereverItHappens) {
   for (uint64_t round = 0; round < (kIsSlow ? 2 : 4); ++round) {
     const auto size = static_cast<int>(GetParam().size());
     const int victim = static_cast<int>(round) % size;
-    RankProcesses processes(options_for(GetParam()), mixed_round);
+    auto options = options_for(GetParam());
+    for (int rank = 0; rank < size; ++rank)
+      options[static_cast<size_t>(rank)].host_name =
+          "node-" + GetParam()[static_cast<size_t>(rank)];
+    const std::string wanted =
+        fmt::format("rank {} (on node-{}) died", victim, GetParam()[static_cast<size_t>(victim)]);
+    RankProcesses processes(options, mixed_round);
     ASSERT_TRUE(processes.all_run());
     for (int rank = 0; rank < size; ++rank) {
       // Nothing that would outlive the processes has a name.
@@ -235,8 +241,7 @@ TEST_P(DeathTest, IsToldToAllByNameWhereverItHappens) {
     for (int i = 0; i + 1 < size; ++i) {
       const Told told = processes.next();
       EXPECT_EQ(told.code, static_cast<int32_t>(Code::kUnavailable)) << told.message;
-      EXPECT_NE(std::string(told.message).find(fmt::format("rank {} died", victim)),
-                std::string::npos)
+      EXPECT_NE(std::string(told.message).find(wanted), std::string::npos)
           << "rank " << told.rank << ": " << told.message;
     }
   }

@@ -127,7 +127,7 @@ Status HostAlgorithms::choose_streams() {
   for (size_t count = 1; count <= links_.open_streams(); count *= 2) {
     if (kTriedBytes / model_.bytes_per_us > kTriedUsMax) break;
     links_.use_streams(count);
-    YARD_ASSIGN(const double each_us, measure_exchange(3, kTriedBytes));
+    YARD_ASSIGN(const double each_us, measure_exchange(2, kTriedBytes));
     times_us.push_back(each_us);
   }
   const size_t count = times_us.empty() ? 1 : fewest_streams(times_us);

@@ -89,11 +89,13 @@ Status make_links(Connected& parts, Membership& membership, const Patience& pati
   for (const auto& ranks : parts.topology.hosts) place.ranks.push_back(ranks[parts.place.index]);
   place.index = parts.topology.host_index;
   const auto asked_count = static_cast<size_t>(parts.options.streams_between_hosts);
+  // All tunnels are one thread's.
+  const size_t tried_count = parts.tunnels ? 1 : kStreamsTried;
   const LinksDoor door{.listener = membership.doors.data.get(),
                        .doors = &membership.welcome.doors,
                        .session = membership.welcome.session,
                        .tunnels = parts.tunnels.get(),
-                       .stream_count = asked_count == 0 ? kStreamsTried : asked_count,
+                       .stream_count = asked_count == 0 ? tried_count : asked_count,
                        .used_count = std::max<size_t>(asked_count, 1)};
   YARD_ASSIGN(parts.links, connect_links(place, door, *parts.failure,
                                          parts.options.operation_timeout, patience));
