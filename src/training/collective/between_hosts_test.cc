@@ -144,8 +144,8 @@ TEST(ProxiedTest, WhenBytesAreUpToFiftyMillisecondsLateAllIsRightAndNobodyIsCall
       all_operations_are_right(group, 7);
       all_operations_are_right(group, 60'001);
     });
-    // Two pairs of ranks talked through it, and messages.
-    EXPECT_GE(hosts.proxy->data_connection_count(), 2u);
+    // Two pairs of ranks each over so many, and messages.
+    EXPECT_GE(hosts.proxy->data_connection_count(), streams == 0 ? 8u : 6u);
   }
 }
 

@@ -73,9 +73,7 @@ TcpProxy::~TcpProxy() {
 
 size_t TcpProxy::data_connection_count() const {
   std::lock_guard lock(mutex_);
-  return static_cast<size_t>(
-      std::count_if(connections_.begin(), connections_.end(),
-                    [](const Connection& connection) { return !connection.is_master; }));
+  return data_connection_count_;
 }
 
 void TcpProxy::reset_newest_data_connection() {
@@ -115,6 +113,7 @@ void TcpProxy::accept_at(const Door& door) {
   connection.back.to = fd.get();
   connection.out.from = std::move(fd);
   connection.back.from = *std::move(target);
+  data_connection_count_ += door.is_master ? 0 : 1;
   if (!door.is_master) return;
   connection.out.frames = std::make_unique<FrameReader>(kSmallPayloadBytesMax);
   connection.back.frames = std::make_unique<FrameReader>(kFramePayloadBytesMax);

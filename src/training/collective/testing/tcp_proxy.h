@@ -57,6 +57,7 @@ class TcpProxy {
   mutable std::mutex mutex_;  // all below
   std::list<Door> doors_;
   std::list<Connection> connections_;
+  size_t data_connection_count_ = 0;
   uint16_t rank_zero_port_ = 0;  // our door before its data
   bool is_silent_ = false;
   bool is_ended_ = false;
