@@ -353,6 +353,12 @@ Progress Connections::read_payload(Incoming& incoming) {
 
 void Connections::arrived(Incoming& incoming) {
   const WireHeader& header = incoming.header;
+  const auto refuse = [&] {
+    fail({Code::kCorrupt, fmt::format("{} sent a message that has no place here",
+                                      failure_.name_of(incoming.peer))});
+  };
+  // Before a receive is matched: nobody else would end it.
+  if (header.magic != WireHeader().magic) return refuse();
   std::shared_ptr<Arrival> arrival;
   if (header.type == WireType::kData) {
     const auto accepted = incoming.accepted.find(header.id);
@@ -361,7 +367,8 @@ void Connections::arrived(Incoming& incoming) {
       arrival = std::move(accepted->second);
       incoming.accepted.erase(accepted);
     }
-  } else if (header.type == WireType::kOffer || header.size_bytes <= kEagerBytesMax) {
+  } else if (header.type == WireType::kOffer ||
+             (header.type == WireType::kEager && header.size_bytes <= kEagerBytesMax)) {
     arrival = std::make_shared<Arrival>();
     arrival->connection_id = incoming.id;
     arrival->source = incoming.peer;
@@ -371,9 +378,7 @@ void Connections::arrived(Incoming& incoming) {
       return finish_(*arrival->receive, failure_.status());
     if (!arrival->receive) arrivals_.push_back(arrival);
   }
-  if (header.magic != WireHeader().magic || !arrival)
-    return fail({Code::kCorrupt, fmt::format("{} sent a message that has no place here",
-                                             failure_.name_of(incoming.peer))});
+  if (!arrival) return refuse();
   if (header.type == WireType::kOffer) {
     if (arrival->receive) take_offer(arrival);
     return;
