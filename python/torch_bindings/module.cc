@@ -83,7 +83,7 @@ c10::intrusive_ptr<c10d::Backend> create_backend(
     std::chrono::milliseconds timeout, const std::string& address, uint64_t generation,
     const std::string& group_name, std::vector<int64_t> global_ranks,
     const std::string& host_identity, const std::string& flight_path, bool bf16_between_hosts,
-    const std::string& tls_key_file) {
+    const std::string& tls_key_file, int streams_between_hosts) {
   using collective::WireForm;
   std::string tls_key;
   if (!tls_key_file.empty()) {
@@ -100,7 +100,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(
                 .flight_path = flight_path,
                 .wire = bf16_between_hosts ? WireForm::kBF16 : WireForm::kExact,
                 .host_identity = host_identity,
-                .tls_key = tls_key},
+                .tls_key = tls_key,
+                .streams = streams_between_hosts},
       .group_name = group_name,
       .global_ranks = std::move(global_ranks)};
   auto backend = create_interruptibly(store, options);
@@ -130,6 +131,25 @@ py::list flight_of(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return out;
 }
 
+py::tuple shrink(const c10::intrusive_ptr<c10d::Backend>& backend, std::vector<int> without,
+                 std::chrono::milliseconds timeout) {
+  auto* ours = dynamic_cast<pg::YardBackend*>(backend.get());
+  if (ours == nullptr) throw py::value_error("the group's backend is not yard's");
+  auto shrunk = [&] {
+    const py::gil_scoped_release release;
+    return ours->shrink_to_survivors({.without = std::move(without), .timeout = timeout});
+  }();
+  live_backends().add(shrunk.backend);
+  return py::make_tuple(c10::intrusive_ptr<c10d::Backend>(shrunk.backend), shrunk.ranks);
+}
+
+void use_store(const c10::intrusive_ptr<c10d::Backend>& backend,
+               const c10::intrusive_ptr<c10d::Store>& store) {
+  auto* ours = dynamic_cast<pg::YardBackend*>(backend.get());
+  if (ours == nullptr) throw py::value_error("the group's backend is not yard's");
+  ours->use_store(store);
+}
+
 }  // namespace
 }  // namespace yard::python
 
@@ -141,8 +161,12 @@ PYBIND11_MODULE(_torch, module) {
   module.def("create_backend", &yard::python::create_backend, py::arg("store"), py::arg("rank"),
              py::arg("size"), py::arg("timeout"), py::arg("address"), py::arg("generation"),
              py::arg("group_name"), py::arg("global_ranks"), py::arg("host_identity"),
-             py::arg("flight_path"), py::arg("bf16_between_hosts"), py::arg("tls_key_file"));
+             py::arg("flight_path"), py::arg("bf16_between_hosts"), py::arg("tls_key_file"),
+             py::arg("streams_between_hosts"));
   module.def("flight_of", &yard::python::flight_of, py::arg("backend"));
+  module.def("shrink", &yard::python::shrink, py::arg("backend"), py::arg("without"),
+             py::arg("timeout"));
+  module.def("use_store", &yard::python::use_store, py::arg("backend"), py::arg("store"));
   module.def(
       "close_backends", [] { yard::python::live_backends().close(); },
       py::call_guard<py::gil_scoped_release>());

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch.distributed as dist
 from .accelerate import keep_the_named_backend
 from .address import own_address
 from .hooks import compress_to_bf16
+from .survivors import put_in_place
 
 try:
     from .. import _torch
@@ -33,7 +35,7 @@ except ImportError as error:
         f"docs/distributed.md says how to build it ({error})"
     ) from error
 
-__all__ = ["BACKEND", "compress_to_bf16", "flight", "monitored_barrier"]
+__all__ = ["BACKEND", "compress_to_bf16", "flight", "monitored_barrier", "shrink"]
 
 BACKEND = "yard"
 
@@ -76,6 +78,13 @@ def _bf16_between_hosts() -> bool:
     return wire == "bf16"
 
 
+def _streams_between_hosts() -> int:
+    text = os.environ.get("TRAINYARD_STREAMS", "0")
+    if not (text.isdecimal() and int(text) <= 16):
+        raise ValueError(f"TRAINYARD_STREAMS={text}: 1 to 16 connections, or 0 to measure what is best")
+    return int(text)
+
+
 def _create_backend(options: Any, backend_options: Any) -> Any:
     """What torch calls for each process group, on each of its ranks."""
     if backend_options is not None:
@@ -94,6 +103,7 @@ def _create_backend(options: Any, backend_options: Any) -> Any:
         flight_path=_flight_path(options),
         bf16_between_hosts=_bf16_between_hosts(),
         tls_key_file=os.environ.get("TRAINYARD_TLS_KEY_FILE", ""),
+        streams_between_hosts=_streams_between_hosts(),
     )
 
 
@@ -121,6 +131,25 @@ def flight(group: dist.ProcessGroup | None = None) -> list[dict[str, Any]]:
     ended_after_us (since it was issued; -1: not yet), waited_rank (of the group; -1: none), error.
     """
     return _torch.flight_of(_backend_of(group))
+
+
+def shrink(
+    group: dist.ProcessGroup | None = None, *, without: Sequence[int] = (), timeout: timedelta = timedelta(seconds=10)
+) -> dist.ProcessGroup:
+    """After a failure: a group of the ranks that live, in their order, in the same processes.
+
+    Called by each of them, within `timeout` of each other; ranks whose process has ended are missed at once, and
+    those in `without` (ranks of the group, the same on all that call) are not waited for. Who neither comes nor is
+    known to be dead when the time is over is left behind if the others are more than they (or as many, with the
+    lowest rank): no two groups can come out of one.
+
+    Returns the smaller group. Shrinking the default group makes it the default group and destroys all others,
+    since every rank has a new number then. It has a store of its own, for the old one may have died with its
+    process. DistBackendError: too few are left, or this rank was left out.
+    """
+    old = group if group is not None else dist.distributed_c10d._get_default_group()
+    backend, ranks = _torch.shrink(_backend_of(old), list(without), timeout)
+    return put_in_place(old, backend, ranks)
 
 
 def _backend_of(group: dist.ProcessGroup | None) -> Any:

@@ -5,10 +5,6 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
-
-#include <array>
-#include <cstring>
 
 #include "process_group/session_internal.h"
 
@@ -16,20 +12,6 @@ namespace yard::process_group {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr size_t kHostNameBytes = 65;  // Linux' HOST_NAME_MAX and a zero
-
-// Who sits where, for errors.
-Result<std::vector<std::string>> host_names(collective::Group& group) {
-  std::array<std::byte, kHostNameBytes> own{};
-  ::gethostname(reinterpret_cast<char*>(own.data()), own.size() - 1);
-  std::vector<std::byte> all(own.size() * static_cast<size_t>(group.size()));
-  YARD_TRY(group.all_gather(own, all)->wait());
-  std::vector<std::string> names;
-  for (size_t at = 0; at < all.size(); at += own.size())
-    names.emplace_back(reinterpret_cast<const char*>(&all[at]));
-  return names;
-}
 
 std::string label_of(const BackendOptions& options) {
   const StorePlace& place = options.place;
@@ -65,6 +47,7 @@ YardBackend::YardBackend(Connection connection, c10::intrusive_ptr<c10d::Store> 
                          std::vector<std::string> hosts, const BackendOptions& options)
     : Backend(options.place.rank, options.place.world_size),
       store_(std::move(store)),
+      place_(options),
       options_(torch_options_of(options)),
       connection_id_(std::move(connection.id)),
       names_(std::move(hosts), options.global_ranks),

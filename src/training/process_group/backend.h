@@ -74,6 +74,20 @@ class YardBackend final : public c10d::Backend {
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
 
+  // After a failure: this rank's backend of a group of those that live, and their ranks in this
+  // one, in order. As collective::Group::shrink(), whose Errors are DistBackendError here. The
+  // other backend has this one's store, which may have died with its process: see use_store().
+  struct Shrunk;
+  Shrunk shrink_to_survivors(const collective::ShrinkOptions& options);
+  // Before there are operations.
+  void use_store(c10::intrusive_ptr<c10d::Store> store) { store_ = std::move(store); }
+
+  // torch.distributed.shrink_group(): without those ranks. DistBackendError, too, when others than
+  // those have been lost.
+  bool supportsShrinking() const override { return true; }
+  c10::intrusive_ptr<Backend> shrink(const std::vector<int64_t>& ranks_to_exclude, int shrink_flags,
+                                     const c10::intrusive_ptr<Options>& opts_override) override;
+
   // The last operations of this rank, oldest first; none once the group was destroyed.
   std::vector<collective::FlightRecord> flight() const;
 
@@ -119,7 +133,8 @@ class YardBackend final : public c10d::Backend {
   std::vector<int> await_ranks(const std::string& key, std::chrono::milliseconds timeout,
                                bool wait_all_ranks);
 
-  const c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  const BackendOptions place_;
   const c10::intrusive_ptr<Options> options_;
   const std::string connection_id_;
   const RankNames names_;
@@ -127,6 +142,11 @@ class YardBackend final : public c10d::Backend {
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> monitored_count_ = 0;
   const std::shared_ptr<Session> session_;
+};
+
+struct YardBackend::Shrunk {
+  c10::intrusive_ptr<YardBackend> backend;
+  std::vector<int64_t> ranks;
 };
 
 }  // namespace yard::process_group

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
+#include <array>
 #include <charconv>
 #include <set>
 
@@ -10,11 +13,24 @@ namespace {
 
 constexpr std::string_view kWord = "rank ";
 
+constexpr size_t kHostNameBytes = 65;  // Linux' HOST_NAME_MAX and a zero
+
 bool ends_a_word(std::string_view text, size_t end) {
   return end == 0 || text[end - 1] == ' ' || text[end - 1] == '[' || text[end - 1] == '(';
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> host_names(collective::Group& group) {
+  std::array<std::byte, kHostNameBytes> own{};
+  ::gethostname(reinterpret_cast<char*>(own.data()), own.size() - 1);
+  std::vector<std::byte> all(own.size() * static_cast<size_t>(group.size()));
+  YARD_TRY(group.all_gather(own, all)->wait());
+  std::vector<std::string> names;
+  for (size_t at = 0; at < all.size(); at += own.size())
+    names.emplace_back(reinterpret_cast<const char*>(&all[at]));
+  return names;
+}
 
 RankNames::RankNames(std::vector<std::string> hosts, std::vector<int64_t> global_ranks)
     : hosts_(std::move(hosts)), global_ranks_(std::move(global_ranks)) {}

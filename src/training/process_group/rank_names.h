@@ -6,7 +6,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
+#include "collective/collective.h"
+
 namespace yard::process_group {
+
+// Of the host of each rank. All ranks call it.
+Result<std::vector<std::string>> host_names(collective::Group& group);
 
 // Immutable.
 class RankNames {

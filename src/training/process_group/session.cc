@@ -51,6 +51,13 @@ std::shared_ptr<collective::SharedBuffer> Session::allocate(size_t size_bytes) {
   return *std::move(buffer);
 }
 
+std::unique_ptr<collective::Group> Session::shrink(const collective::ShrinkOptions& options) {
+  std::lock_guard lock(issuing_);
+  auto smaller = group()->shrink(options);
+  if (!smaller) raise("shrinking the group: " + speaker_->names.explain(smaller.error().message));
+  return *std::move(smaller);
+}
+
 void Session::start_coalescing() {
   std::lock_guard lock(issuing_);
   if (is_coalescing_) raise("operations are already being coalesced");

@@ -48,6 +48,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // Makes the operations of all ranks fail.
   void abort(const std::string& reason);
 
+  // Fails what is pending here. The group of those that live.
+  std::unique_ptr<collective::Group> shrink(const collective::ShrinkOptions& options);
+
   std::vector<collective::FlightRecord> flight();
 
   uint64_t issued_count() const { return issued_count_.load(std::memory_order_relaxed); }

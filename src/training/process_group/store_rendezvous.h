@@ -33,6 +33,8 @@ struct StorePlace {
   std::string host_identity;
   // What travels between hosts is encrypted by it where it is not empty (collective/rendezvous.h).
   std::string tls_key;
+  // Connections over which a large message goes to another host, likewise; 0: as measured.
+  int streams = 0;
 };
 
 struct Connection {
