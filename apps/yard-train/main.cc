@@ -58,6 +58,7 @@ struct RankFacts {
   std::string job_dir;
   std::string heartbeat;
   std::string tls_key_file;
+  int streams_between_hosts = 0;
 };
 
 std::string text_of(const Environment& env, const std::string& name, const std::string& fallback) {
@@ -89,6 +90,7 @@ Result<RankFacts> read_environment(const Environment& env) {
   facts.job_dir = text_of(env, "YARD_JOB_DIR", "");
   facts.heartbeat = text_of(env, "YARD_HEARTBEAT", "");
   facts.tls_key_file = text_of(env, "TRAINYARD_TLS_KEY_FILE", "");
+  YARD_ASSIGN(facts.streams_between_hosts, number_of(env, "TRAINYARD_STREAMS", 0, 0));
   // A list ("4,2") is for nested parallel regions: the first number is ours.
   Environment first = env;
   const std::string threads = text_of(env, "OMP_NUM_THREADS", "");
@@ -142,6 +144,7 @@ Result<std::unique_ptr<yard::collective::Group>> join(const RankFacts& facts,
                                     .run_id = facts.run_id,
                                     .generation = static_cast<uint64_t>(facts.attempt),
                                     .flight_path = flight_path,
+                                    .streams_between_hosts = facts.streams_between_hosts,
                                     .tls_key = tls_key},
                                    stop);
 }

@@ -77,7 +77,7 @@ def fixture_failures():
 
 
 @pytest.mark.parametrize("case", [
-    "killed_in_all_reduce", "killed_in_backward", "killed_while_a_message_is_awaited", "rebuilt", "mismatched",
+    "killed_in_all_reduce", "killed_in_backward", "killed_while_a_message_is_awaited", "rebuilt", "shrunk", "mismatched",
     "timed_out", "monitored", "absent", "two_hosts", "hosts_under_tls",
 ])
 def test_failures_are_errors_on_all_that_live(failures, case):

@@ -115,6 +115,43 @@ def rebuilt(rank):
         dist.destroy_process_group()
 
 
+def shrunk(rank):
+    """Three ranks; the first, in whose process the store is, is killed. The others go on in the same processes, first
+    by our shrink(), then by torch's."""
+    dist.init_process_group("yard")
+    dist.new_group([0, 1, 2])
+    dist.all_reduce(torch.ones(10))
+    if rank == 0:
+        die()
+    expect_failure(lambda: dist.all_reduce(torch.ones(10)), f"rank 0 (on {host()})")
+    group = trainyard.distributed.shrink()
+    assert group == dist.group.WORLD and (dist.get_rank(), dist.get_world_size()) == (rank - 1, 2)
+    x = torch.full((10,), float(rank))
+    dist.all_reduce(x)
+    assert x.eq(3).all()
+    dist.broadcast(x, src=1)
+    pair = dist.new_group([1, 0])
+    dist.all_reduce(x, group=pair)
+    assert x.eq(6).all()
+    objects = [None, None]
+    dist.all_gather_object(objects, rank)
+    assert objects == [1, 2]
+    model = DistributedDataParallel(torch.nn.Linear(3, 3))
+    model(torch.ones(1, 3) * rank).sum().backward()
+    assert model.module.weight.grad.eq(1.5).all()
+    trainyard.distributed.monitored_barrier(timeout=timedelta(seconds=60))
+    if rank == 1:
+        try:
+            trainyard.distributed.shrink(without=[0])
+            raise AssertionError("a rank left itself out")
+        except dist.DistBackendError as error:
+            assert "cannot leave out rank 0" in str(error), error
+        dist.shrink_group([1])
+        assert dist.get_world_size() == 1
+        dist.all_reduce(x)
+    dist.destroy_process_group()
+
+
 def mismatched(rank):
     dist.init_process_group("yard")
     calls = ((lambda: dist.all_reduce(torch.ones(100 + rank)), "all_reduce"),
@@ -181,12 +218,22 @@ def two_hosts(rank):
         dist.all_reduce(x)
         assert least <= (x - expected).abs().max().item() <= most, (wire, x)
         dist.destroy_process_group()
-    os.environ["TRAINYARD_WIRE"] = "short"
-    try:
-        dist.init_process_group("yard", store=dist.HashStore(), rank=0, world_size=1)
-        raise AssertionError("not refused")
-    except ValueError as error:
-        assert "exact or bf16" in str(error)
+    os.environ["TRAINYARD_WIRE"] = "exact"
+    for streams in ("0", "3"):
+        os.environ["TRAINYARD_STREAMS"] = streams
+        dist.init_process_group("yard")
+        x = torch.arange(300_000.0)
+        dist.all_reduce(x)
+        assert torch.equal(x, 3 * torch.arange(300_000.0))
+        dist.destroy_process_group()
+    for name, text, word in (("WIRE", "short", "exact or bf16"), ("STREAMS", "17", "1 to 16")):
+        os.environ[f"TRAINYARD_{name}"] = text
+        try:
+            dist.init_process_group("yard", store=dist.HashStore(), rank=0, world_size=1)
+            raise AssertionError("not refused")
+        except ValueError as error:
+            assert word in str(error)
+        del os.environ[f"TRAINYARD_{name}"]
 
 
 def hosts_under_tls(rank):
@@ -213,6 +260,7 @@ CASES = {
     "killed_in_backward": (killed_in_backward, 2),
     "killed_while_a_message_is_awaited": (killed_while_a_message_is_awaited, 0),
     "rebuilt": (rebuilt, 1),
+    "shrunk": (shrunk, 0),
     "mismatched": (mismatched, None),
     "timed_out": (timed_out, 1),
     "monitored": (monitored, None),
