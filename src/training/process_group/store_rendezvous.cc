@@ -107,8 +107,8 @@ collective::RendezvousOptions options_of(const StorePlace& place, const Notice& 
           .operation_timeout = place.timeout,
           .flight_path = place.flight_path,
           .f32_between_hosts = place.wire,
-          .streams_between_hosts = place.streams,
           .host_identity = place.host_identity,
+          .streams_between_hosts = place.streams,
           .tls_key = place.tls_key};
 }
 
