@@ -169,12 +169,15 @@ def test_exported_pipeline_loads_in_diffusers_and_makes_a_picture(records):
     assert picture.size == (side, side)
 
 
-def test_a_second_run_that_keeps_passes_over_what_is_done(smallest_demo, out):
-    (out / "pictures/stale.png").write_bytes(b"left over")
-    done = demo(out, "--smallest", "--keep")
+def test_a_second_run_that_keeps_passes_over_what_is_done(smallest_demo, out, tmp_path):
+    """With pictures of a person's own: they come to the bucket, and what is packed stays as it is."""
+    tiny_run.draw("red", "circle").save(tmp_path / "own.jpg")
+    (tmp_path / "own.txt").write_text("my own")
+    done = demo(out, "--smallest", "--keep", IMAGES=str(tmp_path))
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert "1 captioned pictures" in done.stdout
     assert done.stdout.count("completed before") == 5
-    assert not (out / "pictures/stale.png").exists()
+    assert (out / "home/s3/raw/emoji/own.jpg").read_bytes() == (tmp_path / "own.jpg").read_bytes()
 
 
 def test_picture_without_caption_is_told_before_anything_is_made(tmp_path):

@@ -187,6 +187,7 @@ TEST(QueueNotification, IsAddedBesideThoseThatAreThere) {
     ASSERT_TRUE(made);
     EXPECT_TRUE(made->starts_with("<NotificationConfiguration>" + rule)) << *made;
     EXPECT_NE(made->find("<Value>in/a&amp;b</Value>"), std::string::npos);
+    EXPECT_NE(made->find("<Value>.png</Value>"), std::string::npos);
     EXPECT_EQ(*with_queue_notification(*made, arn, "in/a&b"), *made);
     const auto both = with_queue_notification(*made, arn + "2", "");
     EXPECT_NE(both->find(arn + "</Queue>"), std::string::npos);

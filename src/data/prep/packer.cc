@@ -61,7 +61,17 @@ Result<bool> Packer::take_hashes_of_others() {
 Status Packer::refresh() {
   YARD_TRY(ledger_.refresh());
   YARD_TRY(take_hashes_of_others());
-  return Ok{};
+  return remove_finished();
+}
+
+Status Packer::finish(std::string receipt) {
+  finished_.push_back(std::move(receipt));
+  return finished_.size() < kFinishedMax ? Ok{} : remove_finished();
+}
+
+Status Packer::remove_finished() {
+  if (finished_.empty()) return Ok{};
+  return place_.messages.remove(std::exchange(finished_, {}));
 }
 
 Status Packer::check_recovered(const ShardRecord& shard) {
@@ -207,7 +217,7 @@ Status Packer::end_without_shard(Work& work) {
     return Ok{};
   }
   ++counts_.ignored;
-  return place_.messages.remove({work.receipt});
+  return finish(std::move(work.receipt));
 }
 
 void Packer::hold(const Work& work) {
@@ -228,7 +238,7 @@ Status Packer::take(Work work) {
     }
     YARD_ASSIGN(const bool is_done, is_done_with(work.object));
     if (is_done) {
-      YARD_TRY(place_.messages.remove({work.receipt}));
+      YARD_TRY(finish(std::move(work.receipt)));
       const std::lock_guard lock(mutex_);
       ++counts_.repeated;
       return Ok{};
@@ -294,6 +304,7 @@ Status Packer::unpublish(const std::string& shard_key) {
 }
 
 Status Packer::flush() {
+  YARD_TRY(remove_finished());
   if (held_.empty()) return Ok{};
   const auto fits = [this] { return still_fits(); };
   if (shard_) {

@@ -57,7 +57,7 @@ class Packer {
   // Since the first of what it holds came.
   std::chrono::steady_clock::duration held_for() const;
 
-  // What other writers did meanwhile is known from now on.
+  // What other writers did meanwhile is known from now on, and what is done with leaves the queue.
   Status refresh();
   // Objects that became dead letters since the last call.
   std::vector<ObjectVersion> take_rejected() { return std::exchange(rejected_, {}); }
@@ -82,6 +82,8 @@ class Packer {
   void add_held_hash(uint64_t phash, const std::string& key);
   Result<bool> take_hashes_of_others();
   Status abandon();
+  Status finish(std::string receipt);
+  Status remove_finished();
   Status unpublish(const std::string& shard_key);
   std::vector<std::string> held_receipts() const;
   // Why the sample is not to be packed; "" when it is.
@@ -95,6 +97,7 @@ class Packer {
   void count_held();
   void forget_held();
 
+  static constexpr size_t kFinishedMax = 100;
   static constexpr uint64_t kFirstHeldId = uint64_t{1} << 62;  // above those of the ledger
 
   const PrepSpec& spec_;
@@ -115,6 +118,7 @@ class Packer {
   uint64_t last_hash_id_ = 0;  // of the ledger, in hashes_
   std::chrono::steady_clock::time_point held_since_;
   std::vector<ObjectVersion> rejected_;
+  std::vector<std::string> finished_;  // receipts that need no shard, removed many at a time
 
   mutable std::mutex mutex_;                   // of what follows
   std::map<ObjectVersion, std::string> held_;  // receipts, the last one of each object

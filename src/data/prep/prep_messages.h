@@ -56,8 +56,8 @@ struct SqsPlace {
 };
 Result<std::unique_ptr<PrepMessages>> open_sqs_messages(const PrepSpec& spec, SqsPlace place);
 
-// A bucket's notification configuration with one more rule; as it is when it names that queue
-// already. Pure. kInvalidArgument: it is no such configuration.
+// A bucket's notification configuration with rules for pictures, one for each ending of names; as
+// it is when it names that queue already. Pure. kInvalidArgument: it is no such configuration.
 Result<std::string> with_queue_notification(const std::string& configuration,
                                             const std::string& queue_arn,
                                             const std::string& prefix);

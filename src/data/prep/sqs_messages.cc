@@ -233,6 +233,22 @@ std::string xml_text(std::string_view text) {
   return out;
 }
 
+// S3 tells capitals from small letters here. What is called otherwise is found by a listing.
+constexpr const char* kPictureSuffixes[] = {".jpg", ".JPG", ".jpeg", ".JPEG",
+                                            ".png", ".PNG", ".webp", ".WEBP"};
+
+std::string rule_for(const std::string& queue_arn, const std::string& prefix, const char* suffix) {
+  const auto filter = [](const char* name, const std::string& value) {
+    return fmt::format("<FilterRule><Name>{}</Name><Value>{}</Value></FilterRule>", name,
+                       xml_text(value));
+  };
+  return fmt::format(
+      "<QueueConfiguration><Queue>{}</Queue><Event>s3:ObjectCreated:*</Event><Filter><S3Key>{}{}"
+      "</S3Key></Filter></QueueConfiguration>",
+      xml_text(queue_arn), prefix.empty() ? "" : filter("prefix", prefix),
+      filter("suffix", suffix));
+}
+
 }  // namespace
 
 Result<std::string> with_queue_notification(const std::string& configuration,
@@ -241,23 +257,15 @@ Result<std::string> with_queue_notification(const std::string& configuration,
   constexpr std::string_view kRoot = "NotificationConfiguration";
   if (configuration.find("<Queue>" + queue_arn + "</Queue>") != configuration.npos)
     return configuration;
-  const std::string filter =
-      prefix.empty() ? ""
-                     : fmt::format(
-                           "<Filter><S3Key><FilterRule><Name>prefix</Name><Value>{}</Value>"
-                           "</FilterRule></S3Key></Filter>",
-                           xml_text(prefix));
-  const std::string rule = fmt::format(
-      "<QueueConfiguration><Queue>{}</Queue><Event>s3:ObjectCreated:*</Event>{}"
-      "</QueueConfiguration>",
-      xml_text(queue_arn), filter);
+  std::string rules;
+  for (const char* suffix : kPictureSuffixes) rules += rule_for(queue_arn, prefix, suffix);
   const size_t end = configuration.rfind(fmt::format("</{}>", kRoot));
-  if (end != configuration.npos) return std::string(configuration).insert(end, rule);
+  if (end != configuration.npos) return std::string(configuration).insert(end, rules);
   // "<NotificationConfiguration xmlns=.../>", or nothing at all.
   const bool is_empty = configuration.empty() || configuration.find(kRoot) != configuration.npos;
   if (!is_empty)
     return Error{Code::kInvalidArgument, "the bucket's answer is no notification configuration"};
-  return fmt::format("<{0}>{1}</{0}>", kRoot, rule);
+  return fmt::format("<{0}>{1}</{0}>", kRoot, rules);
 }
 
 Result<std::unique_ptr<PrepMessages>> open_sqs_messages(const PrepSpec& spec, SqsPlace place) {
