@@ -17,7 +17,7 @@ import pytest
 import torch
 from diffusers import AutoencoderKL, PixArtTransformer2DModel, UNet2DConditionModel
 from safetensors.torch import load_file, save_file
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("YARD_BIN_DIR", ROOT / "build/release/bin"))
@@ -63,6 +63,8 @@ class Case:
         torch.manual_seed(seed)
         if issubclass(self.cls, CLIPTextModel | CLIPTextModelWithProjection):
             return randomise(self.cls(CLIPTextConfig(**self.config)), seed)
+        if self.cls is CLIPModel:
+            return randomise(CLIPModel(CLIPConfig(**self.config)), seed)
         return randomise(self.cls(**self.config), seed)
 
 
@@ -136,6 +138,16 @@ def clip_outputs(model, inputs):
     return named
 
 
+def both_towers_inputs(case, config):
+    side = config.vision_config.image_size
+    return clip_inputs(case, config.text_config) | {"pixel_values": torch.randn(3, 3, side, side)}
+
+
+def both_towers_outputs(model, inputs):
+    out = model(**inputs)
+    return {"text_embeds": out.text_embeds, "image_embeds": out.image_embeds}
+
+
 def pixart_inputs(case, config):
     batch, length = 2, 5
     width = config.caption_channels or config.cross_attention_dim
@@ -160,6 +172,7 @@ def pixart_outputs(model, inputs):
 
 INPUTS = {UNet2DConditionModel: (unet_inputs, unet_outputs), AutoencoderKL: (autoencoder_inputs, autoencoder_outputs),
           CLIPTextModel: (clip_inputs, clip_outputs), CLIPTextModelWithProjection: (clip_inputs, clip_outputs),
+          CLIPModel: (both_towers_inputs, both_towers_outputs),
           PixArtTransformer2DModel: (pixart_inputs, pixart_outputs)}
 
 
@@ -299,6 +312,19 @@ def drawn_clip(seed):
                 extra=rng.choice([(), ("attention_mask",)]))
 
 
+def drawn_both_towers(seed):
+    rng = random.Random(f"both towers {seed}")
+    heads, patch = rng.choice([1, 2, 4]), rng.choice([2, 4, 7])
+    config = dict(
+        text_config=drawn_clip(seed).config | {"projection_dim": 512}, projection_dim=rng.randint(4, 40),
+        vision_config=dict(
+            hidden_size=heads * 2 * rng.randint(3, 10), intermediate_size=rng.randint(8, 100),
+            num_hidden_layers=rng.randint(1, 3), num_attention_heads=heads, patch_size=patch,
+            image_size=patch * rng.randint(1, 4) + rng.choice([0, 1]), hidden_act=rng.choice(["gelu", "quick_gelu"]),
+            layer_norm_eps=rng.choice([1e-5, 1e-6])))
+    return Case(CLIPModel, config, extra=rng.choice([(), ("attention_mask",)]))
+
+
 def pixart_config(heads, head_dim, **changes):
     return dict(num_attention_heads=heads, attention_head_dim=head_dim, num_layers=2, sample_size=16, caption_channels=20,
                 cross_attention_dim=heads * head_dim) | changes
@@ -333,7 +359,8 @@ def drawn_pixart(seed):
 
 CASES = {}
 for word, chosen, draw in (("unet", UNET_CASES, drawn_unet), ("autoencoder", AUTOENCODER_CASES, drawn_autoencoder),
-                           ("clip", CLIP_CASES, drawn_clip), ("pixart", PIXART_CASES, drawn_pixart)):
+                           ("clip", CLIP_CASES, drawn_clip), ("both towers", {}, drawn_both_towers),
+                           ("pixart", PIXART_CASES, drawn_pixart)):
     CASES |= {f"{word}: {name}": case for name, case in chosen.items()}
     CASES |= {f"{word}: drawn {i}": draw(i) for i in range(DRAWN)}
 

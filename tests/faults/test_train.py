@@ -14,7 +14,10 @@ import pytest
 import tiny_run
 from tiny_run import BIN, heartbeats, losses, weights_of, yard, yard_ok
 
-KILL_COUNT = 10
+# As many as on request: YARD_TEST_KILLS=20 pytest tests/faults/test_train.py -k instants
+KILL_COUNT = int(os.environ.get("YARD_TEST_KILLS", "8"))
+# Of the kills, those of all ranks at once.
+BOTH_SHARE = 0.3
 # Three attempts in a row without a new step end a job: fewer kills than that cannot.
 KILLS_PER_JOB_MAX = 2
 JOB_COUNT_MAX = 40
@@ -60,22 +63,27 @@ def living_ranks(job):
 
 
 def kill_at_random_instants(job, running, dice, count, seconds):
-    """SIGKILLs a random rank up to `count` times, each within `seconds` of the one before."""
+    """SIGKILLs a random rank, or all, up to `count` times, each within `seconds` of the one before."""
     killed = 0
     while killed < count and running.poll() is None:
         time.sleep(dice.uniform(0, seconds))
         pids = living_ranks(job)
         if not pids:
             continue
-        try:
-            os.kill(dice.choice(pids), signal.SIGKILL)
-            killed += 1
-        except ProcessLookupError:
-            continue
+        victims = pids if dice.random() < BOTH_SHARE else [dice.choice(pids)]
+        killed += any([kill(pid) for pid in victims])
     return killed
 
 
-def test_weights_equal_the_undisturbed_run_after_ranks_were_killed_at_ten_instants(
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_weights_equal_the_undisturbed_run_after_ranks_were_killed_at_random_instants(
     work, recipe, undisturbed
 ):
     weights, undisturbed_losses, seconds = undisturbed

@@ -31,11 +31,12 @@ void remove_others(const std::string& folder, const std::string& kept) {
 }
 
 Status replace_best(const RunContext& context, const StageRecipe& stage, int64_t global_step,
-                    double loss, const std::vector<models::NamedTensor>& weights) {
+                    const Json& numbers, const std::vector<models::NamedTensor>& weights) {
   const std::string folder = context.options.output_dir + "/best/" + stage.name;
   const std::string name = fmt::format("step-{:08}", global_step);
   YARD_TRY(save(context, stage, folder + "/" + name, weights));
-  const Json facts = {{"path", name}, {"global_step", global_step}, {"loss", loss}};
+  Json facts = numbers;
+  facts.update({{"path", name}, {"global_step", global_step}});
   YARD_TRY(write_file_atomic(folder + "/best.json", facts.dump(2) + "\n"));
   remove_others(folder, name);
   return Ok{};
@@ -44,12 +45,12 @@ Status replace_best(const RunContext& context, const StageRecipe& stage, int64_t
 }  // namespace
 
 Status keep_best(RunContext& context, const StageRecipe& stage, const Trainee& trainee,
-                 int64_t global_step, double loss) {
+                 int64_t global_step, const Json& numbers) {
   const auto weights = trainee.weights_on_disk(context.options.output_dir, context.is_first_rank());
   if (!weights && weights.error().code == Code::kUnavailable) return weights.error();
   if (!context.is_first_rank()) return Ok{};
-  const Status saved =
-      weights ? replace_best(context, stage, global_step, loss, *weights) : Status(weights.error());
+  const Status saved = weights ? replace_best(context, stage, global_step, numbers, *weights)
+                               : Status(weights.error());
   if (!saved) {
     log_error("ALARM: keeping the best model: {}; training goes on", saved.error().message);
     context.heartbeat.tell(

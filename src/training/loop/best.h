@@ -1,4 +1,4 @@
-// The best model of a stage by its held-out loss, kept as a model folder.
+// The best model of a stage by what was seen of it, kept as a model folder.
 #pragma once
 
 #include "loop/run_context_internal.h"
@@ -8,9 +8,9 @@
 namespace yard::loop {
 
 // Saves the weights as they are to output_dir/best/STAGE/step-N, makes best.json of that folder
-// name it, then removes the one before. A save that fails is told in the log: training goes on.
-// Collective; rank 0 writes. kUnavailable: a rank died.
+// name it with the look's `numbers`, then removes the one before. A save that fails is told in the
+// log: training goes on. Collective; rank 0 writes. kUnavailable: a rank died.
 Status keep_best(RunContext& context, const StageRecipe& stage, const Trainee& trainee,
-                 int64_t global_step, double loss);
+                 int64_t global_step, const Json& numbers);
 
 }  // namespace yard::loop

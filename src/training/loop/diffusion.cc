@@ -3,48 +3,37 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
 #include <span>
+
+#include "models/sampling_plan.h"
 
 namespace yard::loop {
 namespace {
 
-double cosine_bar(double time) {
-  const double c = std::cos((time + 0.008) / 1.008 * std::numbers::pi / 2);
-  return c * c;
-}
-
-double beta_at(const DiffusionRecipe& recipe, int64_t timestep) {
-  const auto count = static_cast<double>(recipe.train_timesteps);
-  const auto t = static_cast<double>(timestep);
-  const double x = t / (count - 1);
-  switch (recipe.beta_schedule) {
-    case BetaSchedule::kLinear:
-      return recipe.beta_start + x * (recipe.beta_end - recipe.beta_start);
-    case BetaSchedule::kScaledLinear: {
-      const double start = std::sqrt(recipe.beta_start);
-      const double root = start + x * (std::sqrt(recipe.beta_end) - start);
-      return root * root;
-    }
-    case BetaSchedule::kSquaredCosCap:
-      return std::min(1 - cosine_bar((t + 1) / count) / cosine_bar(t / count), 0.999);
+models::PredictionType type_of(Prediction prediction) {
+  switch (prediction) {
+    case Prediction::kEpsilon:
+      return models::PredictionType::kEpsilon;
+    case Prediction::kVelocity:
+      return models::PredictionType::kVelocity;
+    case Prediction::kSample:
+      return models::PredictionType::kSample;
+    case Prediction::kFlow:
+      return models::PredictionType::kFlow;
   }
   YARD_UNREACHABLE();
 }
 
-// sqrt(alpha_cumprod) of every timestep.
-std::vector<double> signals_of(const DiffusionRecipe& recipe) {
-  std::vector<double> out;
-  double product = 1;
-  for (int64_t t = 0; t < recipe.train_timesteps; ++t) {
-    product *= 1 - beta_at(recipe, t);
-    out.push_back(std::sqrt(product));
+models::BetaCurve curve_of(BetaSchedule schedule) {
+  switch (schedule) {
+    case BetaSchedule::kLinear:
+      return models::BetaCurve::kLinear;
+    case BetaSchedule::kScaledLinear:
+      return models::BetaCurve::kScaledLinear;
+    case BetaSchedule::kSquaredCosCap:
+      return models::BetaCurve::kSquaredCosCap;
   }
-  if (!recipe.zero_terminal_snr) return out;
-  // The last becomes 0, the first stays (Lin et al. 2024, algorithm 1).
-  const double first = out.front(), last = out.back();
-  for (double& signal : out) signal = (signal - last) * first / (first - last);
-  return out;
+  YARD_UNREACHABLE();
 }
 
 // In alpha = SNR / (1 + SNR), which is finite at both ends: 0 at an SNR of 0, 1 without noise.
@@ -66,42 +55,51 @@ double weight_at(const DiffusionRecipe& recipe, double alpha) {
   YARD_UNREACHABLE();
 }
 
-double shifted(double sigma, double shift) {
-  return shift * sigma / (1 + (shift - 1) * sigma);
-}
-
 }  // namespace
 
-DiffusionSchedule::DiffusionSchedule(const DiffusionRecipe& recipe) : recipe_(recipe) {
+models::SchedulerConfig scheduler_of(const DiffusionRecipe& recipe) {
+  models::SchedulerConfig c;
+  c.num_train_timesteps = recipe.train_timesteps;
+  c.prediction_type = type_of(recipe.prediction);
+  if (recipe.prediction == Prediction::kFlow) {
+    c.kind = models::SchedulerKind::kDpmSolverMultistep;
+    c.solver_order = 1;
+    c.use_flow_sigmas = true;
+    c.flow_shift = recipe.flow_shift;
+    c.timestep_spacing = models::TimestepSpacing::kLinspace;
+    return c;
+  }
+  c.kind = models::SchedulerKind::kDdim;
+  c.beta_schedule = curve_of(recipe.beta_schedule);
+  c.beta_start = recipe.beta_start;
+  c.beta_end = recipe.beta_end;
+  c.clip_sample = c.set_alpha_to_one = false;
+  c.rescale_betas_zero_snr = recipe.zero_terminal_snr;
+  c.steps_offset = 1;
+  if (recipe.zero_terminal_snr) c.timestep_spacing = models::TimestepSpacing::kTrailing;
+  return c;
+}
+
+DiffusionSchedule::DiffusionSchedule(const DiffusionRecipe& recipe)
+    : recipe_(recipe), training_noise_(scheduler_of(recipe)) {
   recipe.prediction == Prediction::kFlow ? make_flow() : make_variance_preserving();
 }
 
 void DiffusionSchedule::make_variance_preserving() {
   int64_t timestep = 0;
-  for (const double signal : signals_of(recipe_)) {
-    const double alpha = signal * signal, noise = std::sqrt(1 - alpha);
-    NoiseLevel level{.signal = signal,
-                     .noise = noise,
-                     .condition = static_cast<double>(timestep++),
-                     .weight = weight_at(recipe_, alpha)};
-    if (recipe_.prediction != Prediction::kSample)
-      level.target_gauss = recipe_.prediction == Prediction::kVelocity ? signal : 1;
-    if (recipe_.prediction != Prediction::kEpsilon)
-      level.target_clean = recipe_.prediction == Prediction::kVelocity ? -noise : 1;
-    levels_.push_back(level);
+  for (const float share : models::alphas_cumprod(scheduler_of(recipe_))) {
+    const double alpha = share;
+    levels_.push_back({.signal = std::sqrt(alpha),
+                       .noise = std::sqrt(1 - alpha),
+                       .condition = static_cast<double>(timestep++),
+                       .weight = weight_at(recipe_, alpha)});
   }
 }
 
 void DiffusionSchedule::make_flow() {
   const auto count = static_cast<double>(recipe_.train_timesteps);
-  for (int64_t t = 0; t < recipe_.train_timesteps; ++t) {
-    const double sigma = shifted(static_cast<double>(t + 1) / count, recipe_.flow_shift);
-    levels_.push_back({.signal = 1 - sigma,
-                       .noise = sigma,
-                       .target_clean = -1,
-                       .target_gauss = 1,
-                       .condition = sigma * count});
-  }
+  for (const double sigma : models::flow_sigmas(scheduler_of(recipe_)))
+    levels_.push_back({.signal = 1 - sigma, .noise = sigma, .condition = sigma * count});
 }
 
 int64_t DiffusionSchedule::draw_timestep(const tensor::Draw& draw) const {

@@ -52,11 +52,11 @@ at::Tensor autoencoder_loss(const models::AutoencoderKL& autoencoder, const Stag
 
 namespace {
 
-// Per sample factors, each as [B, 1, 1, 1].
-struct NoiseLevels {
-  at::Tensor conditions;  // [B] f32
-  at::Tensor signal, noise, target_clean, target_gauss;
-  at::Tensor weights;  // [B]
+// Of each sample, [B].
+struct DrawnTimesteps {
+  at::Tensor conditions;  // f32
+  at::Tensor noise;       // as models::TrainingNoise takes them
+  at::Tensor weights;     // f32
 };
 
 int64_t timestep_of(const DiffusionSchedule& schedule, const Draws& draws, uint64_t id, size_t i) {
@@ -68,24 +68,20 @@ int64_t timestep_of(const DiffusionSchedule& schedule, const Draws& draws, uint6
       draws.bucket_count);
 }
 
-NoiseLevels draw_levels(const DiffusionSchedule& schedule, std::span<const uint64_t> ids,
-                        const Draws& draws, at::Device device) {
-  std::vector<NoiseLevel> levels;
-  for (size_t i = 0; i < ids.size(); ++i)
-    levels.push_back(schedule.level(timestep_of(schedule, draws, ids[i], i)));
-  const auto count = static_cast<int64_t>(ids.size());
-  const auto column = [&](double NoiseLevel::*field, at::IntArrayRef shape) {
-    std::vector<float> values;
-    for (const NoiseLevel& level : levels) values.push_back(static_cast<float>(level.*field));
-    return tensor::copy_of(std::span<const float>(values), shape).to(device);
+DrawnTimesteps draw_timesteps(const DiffusionSchedule& schedule, std::span<const uint64_t> ids,
+                              const Draws& draws, at::Device device) {
+  std::vector<float> conditions, weights;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const NoiseLevel& level = schedule.level(timestep_of(schedule, draws, ids[i], i));
+    conditions.push_back(static_cast<float>(level.condition));
+    weights.push_back(static_cast<float>(level.weight));
+  }
+  const auto on_device = [&](std::span<const float> values) {
+    return tensor::copy_of(values, {static_cast<int64_t>(values.size())}).to(device);
   };
-  const std::vector<int64_t> wide = {count, 1, 1, 1}, flat = {count};
-  return {.conditions = column(&NoiseLevel::condition, flat),
-          .signal = column(&NoiseLevel::signal, wide),
-          .noise = column(&NoiseLevel::noise, wide),
-          .target_clean = column(&NoiseLevel::target_clean, wide),
-          .target_gauss = column(&NoiseLevel::target_gauss, wide),
-          .weights = column(&NoiseLevel::weight, flat)};
+  const at::Tensor told = on_device(conditions);
+  const bool flow = schedule.recipe().prediction == Prediction::kFlow;
+  return {told, flow ? told : told.to(at::kLong), on_device(weights)};
 }
 
 // In training a constant per sample and channel comes on top, so that pictures may become bright
@@ -105,17 +101,18 @@ at::Tensor denoiser_losses(const Denoiser& denoiser, const DiffusionSchedule& sc
                            const at::Tensor& latents, const DenoiserCondition& condition,
                            std::span<const uint64_t> ids, const Draws& draws, bool bf16) {
   const at::Device device = latents.device();
-  const NoiseLevels levels = draw_levels(schedule, ids, draws, device);
+  const DrawnTimesteps times = draw_timesteps(schedule, ids, draws, device);
   const at::Tensor gauss = draw_noise(schedule, latents, ids, draws);
-  const at::Tensor noisy = levels.signal * latents + levels.noise * gauss;
-  const at::Tensor target = levels.target_gauss * gauss + levels.target_clean * latents;
+  const models::TrainingNoise& noise = schedule.training_noise();
+  const at::Tensor noisy = noise.noisy(latents, gauss, times.noise);
+  const at::Tensor target = noise.target(latents, gauss, times.noise);
   at::Tensor output;
   {
     tensor::Autocast autocast(device.type(), bf16);
-    output = denoiser.forward(noisy, levels.conditions, condition).to(at::kFloat);
+    output = denoiser.forward(noisy, times.conditions, condition).to(at::kFloat);
   }
   const at::Tensor difference = output - target;
-  return (difference * difference).mean({1, 2, 3}) * levels.weights;
+  return (difference * difference).mean({1, 2, 3}) * times.weights;
 }
 
 }  // namespace yard::loop

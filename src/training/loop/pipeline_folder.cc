@@ -107,56 +107,7 @@ Status save_text(const Networks& networks, const std::string& dir, const Recipe&
   return Ok{};
 }
 
-models::PredictionType type_of(Prediction prediction) {
-  switch (prediction) {
-    case Prediction::kEpsilon:
-      return models::PredictionType::kEpsilon;
-    case Prediction::kVelocity:
-      return models::PredictionType::kVelocity;
-    case Prediction::kSample:
-      return models::PredictionType::kSample;
-    case Prediction::kFlow:
-      return models::PredictionType::kFlow;
-  }
-  YARD_UNREACHABLE();
-}
-
-models::BetaCurve curve_of(BetaSchedule schedule) {
-  switch (schedule) {
-    case BetaSchedule::kLinear:
-      return models::BetaCurve::kLinear;
-    case BetaSchedule::kScaledLinear:
-      return models::BetaCurve::kScaledLinear;
-    case BetaSchedule::kSquaredCosCap:
-      return models::BetaCurve::kSquaredCosCap;
-  }
-  YARD_UNREACHABLE();
-}
-
 }  // namespace
-
-models::SchedulerConfig scheduler_of(const DiffusionRecipe& recipe) {
-  models::SchedulerConfig c;
-  c.num_train_timesteps = recipe.train_timesteps;
-  c.prediction_type = type_of(recipe.prediction);
-  if (recipe.prediction == Prediction::kFlow) {
-    c.kind = models::SchedulerKind::kDpmSolverMultistep;
-    c.solver_order = 1;
-    c.use_flow_sigmas = true;
-    c.flow_shift = recipe.flow_shift;
-    c.timestep_spacing = models::TimestepSpacing::kLinspace;
-    return c;
-  }
-  c.kind = models::SchedulerKind::kDdim;
-  c.beta_schedule = curve_of(recipe.beta_schedule);
-  c.beta_start = recipe.beta_start;
-  c.beta_end = recipe.beta_end;
-  c.clip_sample = c.set_alpha_to_one = false;
-  c.rescale_betas_zero_snr = recipe.zero_terminal_snr;
-  c.steps_offset = 1;
-  if (recipe.zero_terminal_snr) c.timestep_spacing = models::TimestepSpacing::kTrailing;
-  return c;
-}
 
 Status save_autoencoder(const Networks& networks, const std::string& dir, int64_t sample_side,
                         const std::vector<NamedTensor>& instead) {

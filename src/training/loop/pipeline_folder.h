@@ -16,11 +16,6 @@
 
 namespace yard::loop {
 
-// The sampler that a recipe's model is saved with: DDIM without noise (Song et al. 2021), timesteps
-// spaced "leading" with an offset of 1 as Stable Diffusion has it, or "trailing" under a zero
-// terminal SNR; for a rectified flow DPM-Solver++ of order 1, which takes Euler steps.
-models::SchedulerConfig scheduler_of(const DiffusionRecipe& recipe);
-
 // Writes `dir`; tokenizer files are copied. `sample_side`: pixels, the side that pictures are made
 // at. `instead`: values of parameters, by their names, that are saved in place of what the models
 // hold.

@@ -347,6 +347,18 @@ std::string_view to_string(Train train) {
   return train == Train::kAutoencoder ? "autoencoder" : "denoiser";
 }
 
+std::string_view to_string(BestBy best_by) {
+  switch (best_by) {
+    case BestBy::kLoss:
+      return "loss";
+    case BestBy::kFrechet:
+      return "frechet";
+    case BestBy::kClipScore:
+      return "clip_score";
+  }
+  YARD_UNREACHABLE();
+}
+
 int64_t Recipe::step_count() const {
   return steps_before(stages.size());
 }

@@ -162,11 +162,16 @@ struct CheckpointRecipe {
   int64_t keep = 2;
 };
 
+enum class BestBy : uint8_t { kLoss, kFrechet, kClipScore };
+
 struct EvaluationRecipe {
   int64_t every_steps = 0;
   int64_t samples = 0;
   int64_t buckets = 4;
   int64_t looks = 1;
+  int64_t pictures = 0;  // made for as many held-out captions; 0: none
+  std::string clip;      // folder of a CLIPModel; empty: none
+  BestBy best_by = BestBy::kLoss;
   bool keep_best = true;
 };
 
@@ -229,5 +234,6 @@ struct ModelFactors {
 Status fit_stages(Recipe& recipe, int rank_count, const ModelFactors& factors);
 
 std::string_view to_string(Train train);
+std::string_view to_string(BestBy best_by);  // "loss", "frechet", "clip_score"
 
 }  // namespace yard::loop

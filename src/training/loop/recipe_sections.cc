@@ -145,6 +145,25 @@ Status read_diffusion(const YamlDocument& document, DiffusionRecipe& out) {
   return fields.status();
 }
 
+namespace {
+
+void check_pictures(Fields& fields, const Recipe& recipe) {
+  const EvaluationRecipe& e = recipe.evaluation;
+  if (e.pictures == 1)
+    fields.fail("evaluation.pictures", "evaluation: one picture has no spread: at least 2");
+  if (e.pictures > 0 && e.samples == 0)
+    fields.fail("evaluation.pictures", "evaluation: 'pictures' goes with 'samples'");
+  if (e.pictures > 0 && recipe.data.shards.empty())
+    fields.fail("evaluation.pictures",
+                "evaluation: 'pictures' are compared with those of data.shards, which is missing");
+  if (e.pictures == 0 && (!e.clip.empty() || e.best_by != BestBy::kLoss))
+    fields.fail("evaluation", "evaluation: 'clip' and 'best_by' want 'pictures'");
+  if (e.best_by == BestBy::kClipScore && e.clip.empty())
+    fields.fail("evaluation.best_by", "evaluation: 'best_by: clip_score' wants a 'clip'");
+}
+
+}  // namespace
+
 Status read_evaluation(const YamlDocument& document, Recipe& recipe) {
   EvaluationRecipe& out = recipe.evaluation;
   out.samples = recipe.data.held_out;
@@ -157,7 +176,15 @@ Status read_evaluation(const YamlDocument& document, Recipe& recipe) {
       .in_range<int64_t>("buckets", out.buckets, 1, 100)
       .read("looks", out.looks)
       .in_range<int64_t>("looks", out.looks, 1, 100)
+      .read("pictures", out.pictures)
+      .in_range<int64_t>("pictures", out.pictures, 0, recipe.data.held_out)
+      .read("clip", out.clip)
+      .read_enum("best_by", out.best_by,
+                 {{to_string(BestBy::kLoss), BestBy::kLoss},
+                  {to_string(BestBy::kFrechet), BestBy::kFrechet},
+                  {to_string(BestBy::kClipScore), BestBy::kClipScore}})
       .read("keep_best", out.keep_best);
+  check_pictures(fields, recipe);
   return fields.status();
 }
 

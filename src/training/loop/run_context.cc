@@ -25,7 +25,12 @@ Status open_inputs(RunContext& context) {
     return Error{Code::kInvalidArgument,
                  "data.random_crop: the denoiser is told where pictures were cut, and they must be "
                  "cut from the middle"};
-  if (!recipe.sampling.prompts.empty()) YARD_TRY(sampling_plan_of(recipe));
+  const bool makes_pictures = recipe.evaluation.pictures > 0;
+  if (makes_pictures || !recipe.sampling.prompts.empty()) YARD_TRY(sampling_plan_of(recipe));
+  if (makes_pictures) {
+    YARD_ASSIGN(context.features,
+                PictureFeatures::open(recipe.evaluation, *context.networks, context.bf16()));
+  }
   if (!recipe.data.synthetic) {
     YARD_ASSIGN(context.samples, Samples::open(recipe.data, recipe.seed));
   }

@@ -12,6 +12,7 @@
 #include "loop/latent_shards.h"
 #include "loop/metrics_writer.h"
 #include "loop/networks.h"
+#include "loop/picture_features.h"
 #include "loop/samples.h"
 #include "loop/trainee.h"
 #include "loop/trainer.h"
@@ -29,8 +30,9 @@ struct RunContext {
   std::unique_ptr<Samples> samples;  // null for synthetic data
   std::unique_ptr<Networks> networks;
   std::unique_ptr<TrainingGroups> groups;
-  std::unique_ptr<LatentSet> latents;  // of the present stage, where it has them
-  MetricsWriter metrics;               // of rank 0; the others' tells nobody
+  std::unique_ptr<PictureFeatures> features;  // null where pictures are not looked at
+  std::unique_ptr<LatentSet> latents;         // of the present stage, where it has them
+  MetricsWriter metrics;                      // of rank 0; the others' tells nobody
 
   bool bf16() const { return recipe.precision == Precision::kBF16; }
   bool is_first_rank() const { return group.rank() == 0; }

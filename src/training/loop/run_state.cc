@@ -60,7 +60,7 @@ Json to_json(const RunState& state, const Recipe& recipe, int world_size) {
               {"loss_mean", to_json(state.loss_mean)},
               {"world_size", world_size},
               {"recipe", recipe.identity()}};
-  if (state.best_loss) out["best_loss"] = *state.best_loss;
+  if (state.best) out["best"] = {{"by", state.best->by}, {"value", state.best->value}};
   return out;
 }
 
@@ -76,8 +76,15 @@ Status read_guard_state(const Json& json, const Recipe& recipe, const std::strin
   YARD_ASSIGN(state.rewinds, json_field_or<int64_t>(json, "rewinds", 0, what));
   YARD_ASSIGN(const Json mean, json_field_or<Json>(json, "loss_mean", Json(), what));
   YARD_ASSIGN(state.loss_mean, loss_mean_from(mean, what));
-  if (!json.contains("best_loss")) return Ok{};
-  YARD_ASSIGN(state.best_loss, json_field<double>(json, "best_loss", what));
+  if (json.contains("best_loss")) {
+    YARD_ASSIGN(const double loss, json_field<double>(json, "best_loss", what));
+    state.best = {"loss", loss};
+  }
+  if (!json.contains("best")) return Ok{};
+  BestLook best;
+  YARD_ASSIGN(best.by, json_field<std::string>(json["best"], "by", what + ": best"));
+  YARD_ASSIGN(best.value, json_field<double>(json["best"], "value", what + ": best"));
+  state.best = best;
   return Ok{};
 }
 

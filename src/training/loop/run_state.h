@@ -13,6 +13,12 @@
 
 namespace yard::loop {
 
+// The look that the kept model was chosen by: one of Look::numbers().
+struct BestLook {
+  std::string by;
+  double value = 0;
+};
+
 struct RunState {
   size_t stage_index = 0;  // the recipe's stage count once all are done
   int64_t stage_step = 0;  // steps of that stage that are done
@@ -26,7 +32,7 @@ struct RunState {
   int64_t skipped_steps = 0;
   int64_t rewinds = 0;
   LossMean loss_mean;
-  std::optional<double> best_loss;  // held-out
+  std::optional<BestLook> best;
 };
 
 Json to_json(const RunState& state, const Recipe& recipe, int world_size);

@@ -17,7 +17,8 @@ TEST(RunStateTest, ComesBackFromText) {
                        .global_step = 3,
                        .position = {4, 5},
                        .optimizer_step = 6,
-                       .scaling_factor = 1 / 3.0};
+                       .scaling_factor = 1 / 3.0,
+                       .best = BestLook{"frechet", 1.5}};
   const Json json = *parse_json(to_json(state, recipe(), 2).dump(), "state");
   auto back = run_state_from(json, recipe(), 2, "step-1");
   ASSERT_TRUE(back) << back.error().message;

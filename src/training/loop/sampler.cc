@@ -7,8 +7,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include "loop/diffusion.h"
 #include "loop/losses.h"
-#include "loop/pipeline_folder.h"
 #include "models/sampling_step.h"
 #include "tensor/autocast.h"
 

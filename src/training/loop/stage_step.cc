@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
@@ -31,25 +32,6 @@ double seconds_since(SteadyTime start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// What ranks tell each other once a step, summed.
-struct StepSum {
-  double loss = 0;
-  double not_finite = 0;
-  double stop = 0;
-  std::vector<double> compute_s;  // by rank
-};
-
-Status add_up(collective::Group& group, StepSum& sum) {
-  std::vector<double> values = {sum.loss, sum.not_finite, sum.stop};
-  values.insert(values.end(), sum.compute_s.begin(), sum.compute_s.end());
-  YARD_TRY(group
-               .all_reduce(std::as_writable_bytes(std::span(values)), collective::DType::kF64,
-                           collective::ReduceOp::kSum)
-               ->wait());
-  sum = {values[0], values[1], values[2], {values.begin() + 3, values.end()}};
-  return Ok{};
-}
-
 }  // namespace
 
 StageStepper::StageStepper(RunContext& context, StageRecipe& stage, Trainee& trainee)
@@ -68,33 +50,21 @@ Result<StepReport> StageStepper::step(StepSource& source, int64_t stage_step, in
   const StepData& data = *given;
   StepReport report{.learning_rate = learning_rate_at(stage_, stage_step)};
   report.data_wait_s = seconds_since(start);
-  YARD_ASSIGN(const Accumulated done, accumulate(data, global_step));
-  const double own_loss = done.loss;
-  report.forward_s = done.forward_s;
-  report.backward_s = done.backward_s;
-  const SteadyTime reduce_start = std::chrono::steady_clock::now();
-  StepSum sum{.loss = own_loss / context_.group.size(),
-              .not_finite = std::isfinite(own_loss) ? 0.0 : 1.0,
-              .stop = stop.stopped() ? 1.0 : 0.0,
-              .compute_s = std::vector<double>(static_cast<size_t>(context_.group.size()))};
-  sum.compute_s[static_cast<size_t>(context_.group.rank())] =
-      seconds_since(start) - report.data_wait_s;
-  {
-    RECORD_USER_SCOPE("communication");
-    YARD_TRY(trainee_.gradients().finish());
-    YARD_TRY(add_up(context_.group, sum));
-  }
-  report.comm_wait_s = seconds_since(reduce_start);
-  report.loss = sum.loss;
-  report.stop = sum.stop > 0;
-  report.rank_compute_s = std::move(sum.compute_s);
-  if (sum.not_finite == 0) {
+  YARD_ASSIGN(Computed computed, compute(data, global_step, stop));
+  const double own_loss = computed.mine.loss;
+  report.forward_s = computed.mine.forward_s;
+  report.backward_s = computed.mine.backward_s;
+  report.comm_wait_s = computed.comm_wait_s;
+  report.loss = computed.sum.loss;
+  report.stop = computed.sum.stop > 0;
+  report.rank_compute_s = std::move(computed.sum.compute_s);
+  if (computed.sum.not_finite == 0) {
     RECORD_USER_SCOPE("optimizer");
     const SteadyTime optimizer_start = std::chrono::steady_clock::now();
     YARD_ASSIGN(report.gradient_norm, trainee_.step(report.learning_rate));
     report.optimizer_s = seconds_since(optimizer_start);
   }
-  if (sum.not_finite > 0 || !std::isfinite(report.gradient_norm))
+  if (computed.sum.not_finite > 0 || !std::isfinite(report.gradient_norm))
     report.not_finite = describe(data, own_loss, global_step);
   report.step_s = seconds_since(start);
   report.compute_s = report.step_s - report.data_wait_s - report.comm_wait_s;
@@ -105,65 +75,123 @@ Status StageStepper::rehearse(int64_t micro_batch) {
   StageRecipe stage = stage_;
   stage.micro_batch = micro_batch;
   StageStepper rehearsal(context_, stage, trainee_);
-  YARD_TRY(rehearsal.accumulate_once(made_up_data(micro_batch), 0));
-  return trainee_.gradients().finish();
+  YARD_ASSIGN(const Accumulated done, rehearsal.accumulate(made_up_data(micro_batch), 0));
+  YARD_TRY(trainee_.gradients().finish());
+  if (done.out_of_memory) return *done.out_of_memory;
+  return Ok{};
+}
+
+Result<StageStepper::Computed> StageStepper::compute(const StepData& data, int64_t global_step,
+                                                     const StopToken& stop) {
+  while (true) {
+    YARD_ASSIGN(Computed computed, compute_once(data, global_step, stop));
+    if (computed.sum.out_of_memory == 0) return computed;
+    YARD_TRY(halve_micro_batch(computed.mine.out_of_memory));
+  }
+}
+
+Result<StageStepper::Computed> StageStepper::compute_once(const StepData& data, int64_t global_step,
+                                                          const StopToken& stop) {
+  const SteadyTime start = std::chrono::steady_clock::now();
+  Computed out;
+  YARD_ASSIGN(out.mine, accumulate(data, global_step));
+  const SteadyTime reduce_start = std::chrono::steady_clock::now();
+  const auto rank_count = static_cast<size_t>(context_.group.size());
+  out.sum = {.loss = out.mine.loss / static_cast<double>(rank_count),
+             .not_finite = std::isfinite(out.mine.loss) ? 0.0 : 1.0,
+             .stop = stop.stopped() ? 1.0 : 0.0,
+             .out_of_memory = out.mine.out_of_memory ? 1.0 : 0.0,
+             .compute_s = std::vector<double>(rank_count)};
+  out.sum.compute_s[static_cast<size_t>(context_.group.rank())] = seconds_since(start);
+  RECORD_USER_SCOPE("communication");
+  YARD_TRY(trainee_.gradients().finish());
+  YARD_TRY(add_up(out.sum));
+  out.comm_wait_s = seconds_since(reduce_start);
+  return out;
+}
+
+Status StageStepper::add_up(StepSum& sum) {
+  std::vector<double> values = {sum.loss, sum.not_finite, sum.stop, sum.out_of_memory};
+  values.insert(values.end(), sum.compute_s.begin(), sum.compute_s.end());
+  YARD_TRY(context_.group
+               .all_reduce(std::as_writable_bytes(std::span(values)), collective::DType::kF64,
+                           collective::ReduceOp::kSum)
+               ->wait());
+  sum = {values[0], values[1], values[2], values[3], {values.begin() + 4, values.end()}};
+  return Ok{};
 }
 
 Result<StageStepper::Accumulated> StageStepper::accumulate(const StepData& data,
                                                            int64_t global_step) {
-  while (true) {
-    auto done = accumulate_once(data, global_step);
-    if (done || done.error().code != Code::kExhausted) return done;
-    YARD_TRY(halve_micro_batch(done.error()));
-  }
-}
-
-Result<StageStepper::Accumulated> StageStepper::accumulate_once(const StepData& data,
-                                                                int64_t global_step) {
   const auto share = static_cast<int64_t>(data.ids.size());
-  parallel::DataParallel& gradients = trainee_.gradients();
-  gradients.begin_step();
+  trainee_.gradients().begin_step();
   Accumulated done;
   for (int64_t begin = 0, count = 0; begin < share; begin += count) {
     count = std::min(stage_.micro_batch, share - begin);
-    const double weight = static_cast<double>(count) / static_cast<double>(share);
-    const SteadyTime start = std::chrono::steady_clock::now();
-    YARD_ASSIGN(const at::Tensor loss, tensor::guard_torch("forward pass", [&] {
-                  RECORD_USER_SCOPE("forward");
-                  return Result<at::Tensor>(micro_loss(data, begin, count, global_step));
-                }));
-    done.forward_s += seconds_since(start);
-    const SteadyTime backward_start = std::chrono::steady_clock::now();
-    RECORD_USER_SCOPE("backward");
-    // By samples, for the last micro-batch may have fewer of them.
-    YARD_TRY(gradients.backward(loss * weight, begin + count < share
-                                                   ? parallel::MicroBatch::kMoreToCome
-                                                   : parallel::MicroBatch::kLast));
-    done.loss += loss.item<double>() * weight;
-    done.backward_s += seconds_since(backward_start);
+    YARD_TRY(add_micro_batch(data, begin, count, global_step, done));
   }
   return done;
 }
 
-Status StageStepper::halve_micro_batch(const Error& why) {
+// Goes through the same exchanges when memory has run out, for the sake of the others.
+Status StageStepper::add_micro_batch(const StepData& data, int64_t begin, int64_t count,
+                                     int64_t global_step, Accumulated& done) {
+  const auto share = static_cast<int64_t>(data.ids.size());
+  const double weight = static_cast<double>(count) / static_cast<double>(share);
+  const SteadyTime start = std::chrono::steady_clock::now();
+  const auto computed = tensor::guard_torch("forward pass", [&]() -> Result<at::Tensor> {
+    if (done.out_of_memory) return *done.out_of_memory;
+    RECORD_USER_SCOPE("forward");
+    return micro_loss(data, begin, count, global_step);
+  });
+  done.forward_s += seconds_since(start);
+  if (!computed) YARD_TRY(note_out_of_memory(computed.error(), done));
+  const at::Tensor loss = computed ? *computed * weight : at::zeros({}, at::kFloat);
+  if (!computed) loss.set_requires_grad(true);
+  const SteadyTime backward_start = std::chrono::steady_clock::now();
+  RECORD_USER_SCOPE("backward");
+  // By samples, for the last micro-batch may have fewer of them.
+  const Status added =
+      trainee_.gradients().backward(loss, begin + count < share ? parallel::MicroBatch::kMoreToCome
+                                                                : parallel::MicroBatch::kLast);
+  if (!added) YARD_TRY(note_out_of_memory(added.error(), done));
+  done.loss += loss.item<double>();
+  done.backward_s += seconds_since(backward_start);
+  return Ok{};
+}
+
+// Ok: the step is gone through to its end.
+Status StageStepper::note_out_of_memory(const Error& error, Accumulated& done) {
+  if (error.code != Code::kExhausted) return error;
+  done.out_of_memory = error;
+  if (context_.group.size() == 1 || !shards_parameters(context_.recipe.parallel)) return Ok{};
+  YARD_TRY(halve_micro_batch(error));
+  return Error{Code::kUnavailable,
+               fmt::format("stage '{}': out of memory: the run must start again from its last "
+                           "checkpoint, with micro-batches of {} ({})",
+                           stage_.name, stage_.micro_batch, error.message)};
+}
+
+Status StageStepper::halve_micro_batch(const std::optional<Error>& mine) {
   const int64_t before = stage_.micro_batch;
+  const std::string why = mine ? mine->message : "on another rank";
   if (before == 1)
     return Error{Code::kExhausted,
                  fmt::format("stage '{}': not even one sample at a time fits into memory: {}",
-                             stage_.name, why.message)};
+                             stage_.name, why)};
   stage_.micro_batch = (before + 1) / 2;
+  const bool tells = mine || context_.is_first_rank();
+  if (!tells) return Ok{};
   const std::string message = fmt::format(
       "stage '{}': out of memory with micro-batches of {}: goes on with {} at a time, the batch "
       "stays {} ({})",
-      stage_.name, before, stage_.micro_batch, stage_.batch, why.message);
+      stage_.name, before, stage_.micro_batch, stage_.batch, why);
   log_warning("ALARM: {}", message);
   context_.heartbeat.tell("alarm", {{"code", to_string(Code::kExhausted)},
                                     {"message", message},
                                     {"kind", "out_of_memory"},
                                     {"micro_batch", stage_.micro_batch}});
-  YARD_TRY(note_micro_batch(context_.options.output_dir, stage_, context_.group.size()));
-  if (context_.group.size() == 1) return Ok{};
-  return Error{Code::kUnavailable, message + "; the run must start again from its last checkpoint"};
+  return note_micro_batch(context_.options.output_dir, stage_, context_.group.size());
 }
 
 StepData StageStepper::made_up_data(int64_t count) const {
@@ -279,8 +307,10 @@ Result<int64_t> probe_micro_batch(const RunContext& context, const StageRecipe& 
     MemoryPeaks peaks;
     for (const int64_t count : {1, 2}) {
       const PeakMemory meter;
-      YARD_TRY(stepper.rehearse(count));
-      (count == 1 ? peaks.one_bytes : peaks.two_bytes) = meter.peak_bytes();
+      const Status done = stepper.rehearse(count);
+      const bool too_much = !done && done.error().code == Code::kExhausted;
+      if (!done && !(too_much && count == 2)) return done.error();
+      (count == 1 ? peaks.one_bytes : peaks.two_bytes) = too_much ? UINT64_MAX : meter.peak_bytes();
     }
     fits = choose_micro_batch(peaks, share, context.options.memory_bytes);
   }

@@ -36,10 +36,11 @@ class StageStepper {
   // `stage.micro_batch` is lowered when memory runs out.
   StageStepper(RunContext& context, StageRecipe& stage, Trainee& trainee);
 
-  // `stage_step` and `global_step` are 0-based. Collective. Out of memory: a single rank goes on
-  // with half the micro-batch; of several the one that met it notes that (loop/micro_batch.h) and
-  // returns kUnavailable, for the others are in the midst of the step: the run starts again.
-  // kExhausted: not even one sample fits.
+  // `stage_step` and `global_step` are 0-based. Collective. When memory runs out on any rank, all
+  // compute the step again with half the micro-batch, which is noted (loop/micro_batch.h). Where
+  // ranks share the parameters out the others are in the midst of gathering them: the rank that met
+  // it notes the half and returns kUnavailable, and the run starts again. kExhausted: not even one
+  // sample fits.
   Result<StepReport> step(StepSource& source, int64_t stage_step, int64_t global_step,
                           const StopToken& stop);
   // Computes the gradients of made-up samples, as many as one rank's `micro_batch`, and leaves the
@@ -50,10 +51,31 @@ class StageStepper {
   struct Accumulated {
     double loss = 0;  // mean over this rank's samples
     double forward_s = 0, backward_s = 0;
+    std::optional<Error> out_of_memory;  // everything above is worthless
   };
+  // What ranks tell each other once a step, summed.
+  struct StepSum {
+    double loss = 0;
+    double not_finite = 0;
+    double stop = 0;
+    double out_of_memory = 0;
+    std::vector<double> compute_s;  // by rank
+  };
+  struct Computed {
+    Accumulated mine;
+    StepSum sum;
+    double comm_wait_s = 0;
+  };
+  // The gradients of the whole batch, on all ranks.
+  Result<Computed> compute(const StepData& data, int64_t global_step, const StopToken& stop);
+  Result<Computed> compute_once(const StepData& data, int64_t global_step, const StopToken& stop);
   Result<Accumulated> accumulate(const StepData& data, int64_t global_step);
-  Result<Accumulated> accumulate_once(const StepData& data, int64_t global_step);
-  Status halve_micro_batch(const Error& why);
+  Status add_micro_batch(const StepData& data, int64_t begin, int64_t count, int64_t global_step,
+                         Accumulated& done);
+  Status note_out_of_memory(const Error& error, Accumulated& done);
+  Status add_up(StepSum& sum);
+  // `mine`: empty where memory ran out on another rank.
+  Status halve_micro_batch(const std::optional<Error>& mine);
   StepData made_up_data(int64_t count) const;
   at::Tensor micro_loss(const StepData& data, int64_t begin, int64_t count, int64_t global_step);
   DenoiserCondition condition_of(const StepData& data, int64_t begin, int64_t count,
@@ -71,7 +93,7 @@ class StageStepper {
 };
 
 // How many of a rank's samples at once fit into every rank's memory: all of them where
-// TrainerOptions::memory_bytes is not known. Collective. kExhausted: not even two do.
+// TrainerOptions::memory_bytes is not known. Collective. kExhausted: not even one does.
 Result<int64_t> probe_micro_batch(const RunContext& context, const StageRecipe& stage,
                                   StageStepper& stepper);
 

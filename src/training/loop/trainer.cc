@@ -15,11 +15,11 @@
 #include "loop/agreement.h"
 #include "loop/best.h"
 #include "loop/checkpointer.h"
-#include "loop/evaluation.h"
 #include "loop/latent_cache.h"
 #include "loop/micro_batch.h"
 #include "loop/pipeline_folder.h"
 #include "loop/run_context_internal.h"
+#include "loop/stage_look.h"
 #include "loop/stage_step.h"
 #include "loop/step_profile.h"
 #include "loop/step_reporter.h"
@@ -150,8 +150,8 @@ class Run {
     if (stage().micro_batch == StageRecipe::kAutoMicroBatch) YARD_TRY(probe_memory(stepper));
     auto opened = open_source();
     YARD_TRY(agree(group_, opened ? Status(Ok{}) : Status(opened.error()), "opening the data"));
-    HeldOutLoss held_out(context_, stage());
-    held_out_ = &held_out;
+    StageLook look(context_, stage());
+    look_ = &look;
     heartbeat_.phase("train");
     while (state_.stage_step < stage().steps) {
       YARD_ASSIGN(const Next next, run_step(stepper, **opened));
@@ -277,9 +277,9 @@ class Run {
     state_.position = {};
     state_.skipped_steps = state_.rewinds = 0;
     state_.loss_mean = {};
-    state_.best_loss.reset();
+    state_.best.reset();
     YARD_TRY(save());
-    held_out_ = nullptr;
+    look_ = nullptr;
     YARD_ASSIGN(const bool stopped, any_rank(group_, stop_.stopped()));
     return stopped ? wait_and_stop() : Ok{};
   }
@@ -334,35 +334,15 @@ class Run {
   }
 
   Status evaluate() {
-    if (!held_out_->enabled()) return Ok{};
+    if (!look_->enabled()) return Ok{};
     heartbeat_.phase("evaluate");
     const Trainee::AveragedWeights averaged(*trainee_);
     YARD_TRY(averaged.status());
-    YARD_ASSIGN(const HeldOutReport report, held_out_->measure());
-    if (context_.is_first_rank()) tell_held_out(report);
-    const bool better =
-        std::isfinite(report.loss) && (!state_.best_loss || report.loss < *state_.best_loss);
-    if (better) {
-      state_.best_loss = report.loss;
-      if (recipe_.evaluation.keep_best)
-        YARD_TRY(keep_best(context_, stage(), *trainee_, state_.global_step, report.loss));
-    }
+    YARD_ASSIGN(const Look found, look_->look(state_.global_step));
+    if (look_->is_best(found, state_.best) && recipe_.evaluation.keep_best)
+      YARD_TRY(keep_best(context_, stage(), *trainee_, state_.global_step, found.numbers()));
     heartbeat_.phase("train");
     return Ok{};
-  }
-
-  void tell_held_out(const HeldOutReport& report) {
-    Json fields = {{"stage", stage().name}, {"loss", report.loss}};
-    std::string buckets;
-    for (size_t b = 0; b < report.bucket_losses.size(); ++b) {
-      fields[fmt::format("bucket_{}_loss", b)] = report.bucket_losses[b];
-      buckets += fmt::format("{}{:.4f}", b == 0 ? "" : " ", report.bucket_losses[b]);
-    }
-    context_.metrics.tell("eval", state_.global_step, fields);
-    fields["global_step"] = state_.global_step;
-    heartbeat_.tell("eval", std::move(fields));
-    log_info("held-out loss {:.5f} after step {}{}", report.loss, state_.global_step,
-             buckets.empty() ? "" : ", by timestep from clean to noisy: " + buckets);
   }
 
   Status sample() {
@@ -446,7 +426,7 @@ class Run {
   RunState state_;
   std::optional<LoadedCheckpoint> loaded_;  // until its optimiser state was taken up
   std::unique_ptr<Trainee> trainee_;
-  HeldOutLoss* held_out_ = nullptr;  // of the present stage
+  StageLook* look_ = nullptr;  // of the present stage
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
   StepReporter reporter_;
   StepProfile profile_;

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <thread>
 
 #include "base/file.h"
 #include "loop/testing/tiny_run.h"
+#include "models/model_folder.h"
 
 namespace yard::loop {
 namespace {
@@ -42,7 +45,7 @@ TEST_F(TrainerTest, AStepWhoseLossIsNoNumberIsSkippedAndItsSamplesAreNamed) {
   EXPECT_EQ(facts["samples"].size(), 4u);
   EXPECT_EQ(facts["stage"], "pixels");
   // As if the step had not been, but for the samples that were used up.
-  ASSERT_TRUE(run("clean", kPlain));
+  use_plain_run("clean");
   EXPECT_EQ(losses("out").at(1), losses("clean").at(1));
   EXPECT_NE(losses("out").at(3), losses("clean").at(3));
 }
@@ -139,9 +142,10 @@ class LimitedAllocator final : public at::Allocator {
   ~LimitedAllocator() override { c10::SetCPUAllocator(real_, kPriority); }
 
   at::DataPtr allocate(size_t size_bytes) override {
-    largest_bytes_ = std::max(largest_bytes_, size_bytes);
+    if (size_bytes > largest_bytes_) largest_bytes_ = size_bytes;
     constexpr size_t kMoreThanThereIs = size_t{1} << 62;
-    return real_->allocate(size_bytes > limit_bytes_ ? kMoreThanThereIs : size_bytes);
+    const bool refused = size_bytes > limit_bytes_ && refuses();
+    return real_->allocate(refused ? kMoreThanThereIs : size_bytes);
   }
   at::DeleterFnPtr raw_deleter() const override { return real_->raw_deleter(); }
   void copy_data(void* to, const void* from, size_t count) const override {
@@ -150,12 +154,29 @@ class LimitedAllocator final : public at::Allocator {
 
   size_t largest_bytes() const { return largest_bytes_; }
   void set_limit(size_t size_bytes) { limit_bytes_ = size_bytes; }
+  // Only one of those over the limit is refused: the `number`-th, counted from 1, of one thread.
+  void refuse_once(size_t limit_bytes, int number) {
+    limit_bytes_ = limit_bytes;
+    until_refusal_ = number;
+  }
+  bool has_refused() const { return until_refusal_ <= 0; }
 
  private:
   static constexpr uint8_t kPriority = 100;
+  static constexpr int kAlways = -1;
+
+  bool refuses() {
+    if (until_refusal_ == kAlways) return true;
+    std::thread::id nobody, me = std::this_thread::get_id();
+    if (!victim_.compare_exchange_strong(nobody, me) && nobody != me) return false;
+    return until_refusal_ > 0 && --until_refusal_ == 0;
+  }
+
   at::Allocator* real_;
-  size_t largest_bytes_ = 0;
+  std::atomic<size_t> largest_bytes_ = 0;
   size_t limit_bytes_ = SIZE_MAX;
+  int until_refusal_ = kAlways;
+  std::atomic<std::thread::id> victim_;  // the first over the limit
 };
 
 const std::vector<std::string> kSynthetic = {
@@ -187,19 +208,80 @@ TEST_F(TrainerTest, WithoutMemoryARunGoesOnWithHalfTheMicroBatchAndTheSameBatch)
   EXPECT_EQ(nothing.error().code, Code::kExhausted) << nothing.error().message;
 }
 
-TEST_F(TrainerTest, OfSeveralRanksTheOneWithoutMemoryLeavesANoteForTheNextStart) {
+TEST_F(TrainerTest, WhereOneOfSeveralRanksIsWithoutMemoryAllGoOnWithHalfTheMicroBatch) {
+  size_t limit = 0;
+  {
+    LimitedAllocator allocator;
+    ASSERT_TRUE(run("whole", kSynthetic));
+    limit = allocator.largest_bytes() / 8;
+  }
+  // Memory runs out in the forward pass, in the backward pass, and in the first of two
+  // micro-batches whose gradients are exchanged each by itself.
+  const std::map<std::string, int> cases = {{"{mode: ddp}", 1},
+                                            {"{mode: ddp, bucket_bytes: 4KiB}", 60},
+                                            {"{mode: zero2, bucket_bytes: 4KiB}", 25}};
+  for (const auto& [mode, number] : cases) {
+    LimitedAllocator allocator;
+    allocator.refuse_once(limit, number);
+    auto overrides = kSynthetic;
+    overrides.push_back("parallel=" + mode);
+    if (number == 25) overrides.push_back("stages.s.micro_batch=2");
+    const std::string output = "halved-" + std::to_string(number);
+    const Status status = run_on_ranks(2, output, overrides);
+    ASSERT_TRUE(status) << mode << ": " << status.error().message;
+    EXPECT_TRUE(allocator.has_refused()) << mode;
+    EXPECT_EQ(alarms(output, "out_of_memory").size(), 1u) << mode;
+    const Json notes = *parse_json(*read_file(path(output + "/micro_batches.json")), "notes");
+    EXPECT_EQ(notes["s"]["micro_batch"], number == 25 ? 1 : 2) << mode;
+    EXPECT_EQ(beats(output, "step").size(), 3u) << mode;
+    expect_near(output, "whole", 1e-4);
+  }
+}
+
+TEST_F(TrainerTest, WhereParametersAreSharedOutTheRankWithoutMemoryLeavesANoteForTheNextStart) {
   LimitedAllocator allocator;
-  ASSERT_TRUE(run_on_ranks(2, "whole", kSynthetic));
+  auto overrides = kSynthetic;
+  overrides.push_back("parallel={mode: zero3, bucket_bytes: 4KiB}");
+  ASSERT_TRUE(run_on_ranks(2, "whole", overrides));
   allocator.set_limit(allocator.largest_bytes() / 2);
   Status status = Ok{};
   for (int attempt = 0; attempt < 4; ++attempt) {
-    status = run_on_ranks(2, "halved", kSynthetic);
+    status = run_on_ranks(2, "halved", overrides);
     if (status) break;
     EXPECT_EQ(status.error().code, Code::kUnavailable) << status.error().message;
   }
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_TRUE(exists(path("halved/micro_batches.json")));
   expect_near("halved", "whole", 1e-4);
+}
+
+TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefusedByTheFirstTensorThatDiffers) {
+  const std::string folder = path("unet");
+  const auto save = [&](int64_t width) {
+    const Json config = {{"block_out_channels", {8, width}},
+                         {"norm_num_groups", 4},
+                         {"layers_per_block", 1},
+                         {"cross_attention_dim", 8},
+                         {"attention_head_dim", 2},
+                         {"down_block_types", {"DownBlock2D", "CrossAttnDownBlock2D"}},
+                         {"up_block_types", {"CrossAttnUpBlock2D", "UpBlock2D"}}};
+    const models::UNet2DConditionModel unet(*models::UNetConfig::parse(config, "unet"), 3);
+    ASSERT_TRUE(models::save_model(folder, models::ModelKind::kUNet, config, unet.parameters()));
+  };
+  auto overrides = kSynthetic;
+  overrides.push_back("model.unet={from: " + folder + "}");
+  overrides.push_back("stages.s.resolution=4");
+  save(8);
+  StopSource stop;
+  HookedGroup group = stopping_group(stop, 2);
+  EXPECT_EQ(run_on(group, stop.token(), "out", overrides).error().code, Code::kCancelled);
+  save(16);
+  const Status status = run("out", overrides);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kInvalidArgument);
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "step-00000002", status.error().message);
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "tensor 'unet.down_blocks.1.resnets.0.",
+                      status.error().message);
 }
 
 TEST_F(TrainerTest, ADiskThatIsFullIsAnAlarmAndOlderCheckpointsStay) {

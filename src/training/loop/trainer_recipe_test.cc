@@ -59,7 +59,7 @@ TEST_F(TrainerTest, EveryOptimizerTrainsAndIsTakenUpBitForBitWhateverTheAverage)
               "stages.online.power=2"});
     const std::string name = std::string(optimizer).substr(7, 3);
     ASSERT_TRUE(run("whole-" + name, overrides));
-    EXPECT_EQ(run_in_pieces(4, "cut-" + name, overrides), 3);
+    EXPECT_EQ(run_in_pieces(8, "cut-" + name, overrides), 2);
     EXPECT_EQ(losses("cut-" + name), losses("whole-" + name));
     EXPECT_TRUE(weights("cut-" + name) == weights("whole-" + name));
     const Status shared = run_on_ranks(
@@ -92,7 +92,7 @@ TEST_F(TrainerTest, WhatAStageFreezesStaysAtItsAverage) {
   for (const auto& t : unet.tensors)
     EXPECT_EQ(t.tensor.equal(before.at("unet." + t.name)), t.name.starts_with("mid_block."))
         << t.name;
-  EXPECT_EQ(run_in_pieces(4, "cut", overrides), 3);
+  EXPECT_EQ(run_in_pieces(8, "cut", overrides), 2);
   EXPECT_TRUE(weights("cut") == weights("out"));
 }
 

@@ -2,6 +2,8 @@
 // for the backward pass, or computed again there.
 #pragma once
 
+#include <ATen/ops/alias.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,11 +18,17 @@ struct BlockRunner {
   const ParameterList* parameters = nullptr;  // of the model; needed for kRecomputed
 
   // forward(inputs), whose parameters' names begin with `prefix`. What `forward` holds must live
-  // until the backward pass is over.
+  // until the backward pass is over. The same bits either way, gradients too: those of an input
+  // that a block uses more than once, as a caption's states by keys and values, add up within the
+  // block before they meet the other blocks'.
   at::Tensor operator()(const std::string& prefix, const tensor::SegmentForward& forward,
                         std::vector<at::Tensor> inputs) const {
-    if (activations == tensor::Activations::kKept) return forward(inputs);
-    return tensor::checkpointed(forward, std::move(inputs), parameters->under(prefix));
+    if (activations == tensor::Activations::kRecomputed)
+      return tensor::checkpointed(forward, std::move(inputs), parameters->under(prefix));
+    // A node of the graph for each input, at which a recomputed block would end.
+    for (at::Tensor& input : inputs)
+      if (input.defined() && input.requires_grad()) input = at::alias(input);
+    return forward(inputs);
   }
 };
 

@@ -4,11 +4,9 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/tril.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -17,15 +15,23 @@
 #include <limits>
 
 #include "models/block_runner.h"
+#include "models/clip_layers_internal.h"
 
 namespace yard::models {
 namespace {
 
-constexpr int64_t kDepthMax = 256;  // against configs that would build for hours
-
 bool is_projection_class(const Json& architectures) {
   return architectures.is_array() && !architectures.empty() &&
          architectures[0] == "CLIPTextModelWithProjection";
+}
+
+ClipEncoderShape shape_of(const ClipTextConfig& c) {
+  return {.width = c.hidden_size,
+          .intermediate_size = c.intermediate_size,
+          .depth = c.num_hidden_layers,
+          .heads = c.num_attention_heads,
+          .quick_gelu = c.quick_gelu,
+          .norm_eps = c.layer_norm_eps};
 }
 
 }  // namespace
@@ -41,11 +47,7 @@ Result<ClipTextConfig> ClipTextConfig::parse(const Json& config, const std::stri
   c.max_position_embeddings = reader.size("max_position_embeddings", c.max_position_embeddings);
   c.layer_norm_eps = reader.number("layer_norm_eps", c.layer_norm_eps);
   c.eos_token_id = reader.integer("eos_token_id", c.eos_token_id);
-  const std::string act = reader.text("hidden_act", "quick_gelu");
-  if (act != "quick_gelu" && act != "gelu") {
-    reader.fail("'hidden_act': " + act + " is not supported, only quick_gelu and gelu");
-  }
-  c.quick_gelu = act == "quick_gelu";
+  c.quick_gelu = read_clip_act(reader);
   reader.fixed("attention_dropout", 0);
   c.projection_dim = reader.size("projection_dim", c.projection_dim);
   c.with_projection = is_projection_class(reader.raw("architectures"));
@@ -54,62 +56,10 @@ Result<ClipTextConfig> ClipTextConfig::parse(const Json& config, const std::stri
         "return_dict", "output_hidden_states", "output_attentions", "use_cache"}) {
     reader.ignored(key);
   }
-  if (c.num_hidden_layers > kDepthMax) {
-    reader.fail("'num_hidden_layers' must be at most " + std::to_string(kDepthMax));
-  }
-  if (c.hidden_size % c.num_attention_heads != 0) {
-    reader.fail("'hidden_size' is not a multiple of 'num_attention_heads'");
-  }
+  check_clip_encoder(reader, shape_of(c));
   YARD_TRY(reader.finish());
   return c;
 }
-
-namespace {
-
-// A Linear with CLIP's own initialisation: N(0, std^2), bias 0.
-struct ClipLinear {
-  ClipLinear(const Scope& scope, int64_t in, int64_t out, double std)
-      : weight(scope.add("weight", {out, in}, Init::kNormal, std)),
-        bias(scope.add("bias", {out}, Init::kZeros)) {}
-  at::Tensor operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }
-
-  at::Tensor weight, bias;
-};
-
-struct EncoderLayer {
-  EncoderLayer(const Scope& scope, const ClipTextConfig& c)
-      : norm1(scope / "layer_norm1", c.hidden_size, c.layer_norm_eps),
-        q(scope / "self_attn" / "q_proj", c.hidden_size, c.hidden_size, in_std(c)),
-        k(scope / "self_attn" / "k_proj", c.hidden_size, c.hidden_size, in_std(c)),
-        v(scope / "self_attn" / "v_proj", c.hidden_size, c.hidden_size, in_std(c)),
-        out(scope / "self_attn" / "out_proj", c.hidden_size, c.hidden_size,
-            1 / std::sqrt(static_cast<double>(c.hidden_size))),
-        norm2(scope / "layer_norm2", c.hidden_size, c.layer_norm_eps),
-        fc1(scope / "mlp" / "fc1", c.hidden_size, c.intermediate_size,
-            1 / std::sqrt(2.0 * static_cast<double>(c.hidden_size))),
-        fc2(scope / "mlp" / "fc2", c.intermediate_size, c.hidden_size, in_std(c)) {}
-
-  // Deeper models start smaller, so that the residual stream keeps its scale.
-  static double in_std(const ClipTextConfig& c) {
-    return 1 / std::sqrt(static_cast<double>(c.hidden_size) * 2 *
-                         static_cast<double>(c.num_hidden_layers));
-  }
-
-  at::Tensor operator()(const at::Tensor& x, const ClipTextConfig& c,
-                        const AttentionOptions& options) const {
-    const at::Tensor a = norm1(x);
-    const at::Tensor h = x + out(attention(q(a), k(a), v(a), options));
-    const at::Tensor wide = fc1(norm2(h));
-    return h + fc2(c.quick_gelu ? wide * at::sigmoid(wide * 1.702) : at::gelu(wide));
-  }
-
-  LayerNorm norm1;
-  ClipLinear q, k, v, out;
-  LayerNorm norm2;
-  ClipLinear fc1, fc2;
-};
-
-}  // namespace
 
 struct ClipTextModel::Layers {
   Layers(const Scope& root, const ClipTextConfig& c, const Scope& outside)
@@ -118,7 +68,7 @@ struct ClipTextModel::Layers {
         positions(
             (root / "embeddings" / "position_embedding")
                 .add("weight", {c.max_position_embeddings, c.hidden_size}, Init::kNormal, 0.02)),
-        layers(make_layers(root / "encoder" / "layers", c)),
+        layers(make_clip_layers(root / "encoder" / "layers", shape_of(c))),
         final_norm(root / "final_layer_norm", c.hidden_size, c.layer_norm_eps) {
     if (!c.with_projection) return;
     projection = (outside / "text_projection")
@@ -126,15 +76,8 @@ struct ClipTextModel::Layers {
                           1 / std::sqrt(static_cast<double>(c.hidden_size)));
   }
 
-  static std::vector<Placed<EncoderLayer>> make_layers(const Scope& scope,
-                                                       const ClipTextConfig& c) {
-    std::vector<Placed<EncoderLayer>> layers;
-    for (int64_t i = 0; i < c.num_hidden_layers; ++i) layers.emplace_back(scope / i, c);
-    return layers;
-  }
-
   at::Tensor tokens, positions;
-  std::vector<Placed<EncoderLayer>> layers;
+  std::vector<Placed<ClipLayer>> layers;
   LayerNorm final_norm;
   std::optional<at::Tensor> projection;
 };
@@ -170,10 +113,10 @@ ClipTextOutput ClipTextModel::forward(const at::Tensor& input_ids,
   at::Tensor h = at::embedding(l.tokens, input_ids) + l.positions.slice(0, 0, input_ids.size(1));
   ClipTextOutput out{.hidden_states = {h}};
   const BlockRunner run{activations_, &parameters_};
-  for (const Placed<EncoderLayer>& block : l.layers) {
+  for (const Placed<ClipLayer>& block : l.layers) {
     h = run(block.prefix,
-            [&layer = block.layer, &config = config_, options](const std::vector<at::Tensor>& in) {
-              return layer(in[0], config, options);
+            [&layer = block.layer, options](const std::vector<at::Tensor>& in) {
+              return layer(in[0], options);
             },
             {h});
     out.hidden_states.push_back(h);

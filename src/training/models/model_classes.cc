@@ -204,6 +204,20 @@ Result<Outputs> run(const ClipTextModel& model, InputReader& in) {
   return outputs;
 }
 
+Result<Outputs> run(const ClipModel& model, InputReader& in) {
+  const int64_t side = model.config().vision.image_size;
+  const at::Tensor ids = in.take({"input_ids", {-1, -1}, true});
+  check_ids(in, "input_ids", ids, model.config().text.vocab_size);
+  if (!in.failed() && ids.size(1) > model.config().text.max_position_embeddings)
+    in.fail("'input_ids' are longer than 'max_position_embeddings'");
+  YARD_TRY(in.status());
+  const auto mask = in.take_if_given({"attention_mask", ids.sizes().vec()});
+  const at::Tensor pixels = in.take({"pixel_values", {-1, 3, side, side}});
+  YARD_TRY(in.finish());
+  return Outputs{{"text_embeds", model.embed_texts(ids, mask)},
+                 {"image_embeds", model.embed_pictures(pixels)}};
+}
+
 Result<Outputs> run(const PixArtTransformer2DModel& model, InputReader& in) {
   const PixArtConfig& c = model.config();
   const at::Tensor sample = in.take({"hidden_states", {-1, c.in_channels, -1, -1}});
@@ -244,19 +258,17 @@ Result<std::unique_ptr<NamedModel>> load_named(const std::string& folder) {
   return std::unique_ptr<NamedModel>(std::make_unique<NamedModelOf<Model>>(std::move(model)));
 }
 
-constexpr std::string_view kDiffusers = "diffusion_pytorch_model.safetensors";
-constexpr std::string_view kTransformers = "model.safetensors";
-
-constexpr std::array<ModelClass, 5> kClasses = {{
-    {ModelKind::kUNet, "UNet2DConditionModel", kDiffusers,
+constexpr std::array<ModelClass, 6> kClasses = {{
+    {ModelKind::kUNet, "UNet2DConditionModel", kDiffusersWeights,
      load_named<UNet2DConditionModel, load_unet>},
-    {ModelKind::kAutoencoder, "AutoencoderKL", kDiffusers,
+    {ModelKind::kAutoencoder, "AutoencoderKL", kDiffusersWeights,
      load_named<AutoencoderKL, load_autoencoder>},
-    {ModelKind::kClipText, "CLIPTextModel", kTransformers,
+    {ModelKind::kClipText, "CLIPTextModel", kTransformersWeights,
      load_named<ClipTextModel, load_clip_text>},
-    {ModelKind::kClipTextProjection, "CLIPTextModelWithProjection", kTransformers,
+    {ModelKind::kClipTextProjection, "CLIPTextModelWithProjection", kTransformersWeights,
      load_named<ClipTextModel, load_clip_text>},
-    {ModelKind::kPixArt, "PixArtTransformer2DModel", kDiffusers,
+    {ModelKind::kClip, "CLIPModel", kTransformersWeights, load_named<ClipModel, load_clip>},
+    {ModelKind::kPixArt, "PixArtTransformer2DModel", kDiffusersWeights,
      load_named<PixArtTransformer2DModel, load_pixart>},
 }};
 

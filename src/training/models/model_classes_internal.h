@@ -9,6 +9,10 @@
 
 namespace yard::models {
 
+// The weights file of a model, by the reference package.
+inline constexpr std::string_view kDiffusersWeights = "diffusion_pytorch_model.safetensors";
+inline constexpr std::string_view kTransformersWeights = "model.safetensors";
+
 struct ModelClass {
   ModelKind kind;
   std::string_view class_name;

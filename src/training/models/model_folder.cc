@@ -57,6 +57,7 @@ void rename_as_ours(ModelKind kind, std::string& name) {
     case ModelKind::kUNet:
     case ModelKind::kPixArt:
     case ModelKind::kClipTextProjection:
+    case ModelKind::kClip:
       return;
     case ModelKind::kAutoencoder:  // diffusers before 0.14
       replace_part(name, ".attentions.0.query.", ".attentions.0.to_q.");
@@ -223,6 +224,10 @@ Result<std::unique_ptr<ClipTextModel>> load_clip_text(const std::string& folder)
   return load<ClipTextModel, ClipTextConfig>(folder, kind);
 }
 
+Result<std::unique_ptr<ClipModel>> load_clip(const std::string& folder) {
+  return load<ClipModel, ClipConfig>(folder, ModelKind::kClip);
+}
+
 Result<std::unique_ptr<PixArtTransformer2DModel>> load_pixart(const std::string& folder) {
   return load<PixArtTransformer2DModel, PixArtConfig>(folder, ModelKind::kPixArt);
 }
@@ -257,9 +262,9 @@ Status copy_parameters(const std::vector<NamedTensor>& from, const std::vector<N
 Status save_model(const std::string& folder, ModelKind kind, Json config,
                   const std::vector<NamedTensor>& parameters) {
   const ModelClass& entry = class_of(kind);
-  if (kind == ModelKind::kClipText || kind == ModelKind::kClipTextProjection) {
+  if (entry.weights_file == kTransformersWeights) {
     config["architectures"] = {entry.class_name};
-    config["model_type"] = "clip_text_model";
+    config["model_type"] = kind == ModelKind::kClip ? "clip" : "clip_text_model";
     config["torch_dtype"] = "float32";
   } else {
     config["_class_name"] = entry.class_name;

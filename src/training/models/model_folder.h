@@ -11,13 +11,14 @@
 
 #include "base/result.h"
 #include "models/autoencoder_kl.h"
+#include "models/clip.h"
 #include "models/clip_text.h"
 #include "models/pixart_transformer_2d.h"
 #include "models/unet_2d_condition.h"
 
 namespace yard::models {
 
-enum class ModelKind { kUNet, kAutoencoder, kClipText, kClipTextProjection, kPixArt };
+enum class ModelKind { kUNet, kAutoencoder, kClipText, kClipTextProjection, kClip, kPixArt };
 
 // The folder's config.json; kNotFound, kInvalidArgument as they come.
 Result<Json> read_config(const std::string& folder);
@@ -28,6 +29,8 @@ Result<std::unique_ptr<UNet2DConditionModel>> load_unet(const std::string& folde
 Result<std::unique_ptr<AutoencoderKL>> load_autoencoder(const std::string& folder);
 // With or without a projection.
 Result<std::unique_ptr<ClipTextModel>> load_clip_text(const std::string& folder);
+// Both towers.
+Result<std::unique_ptr<ClipModel>> load_clip(const std::string& folder);
 Result<std::unique_ptr<PixArtTransformer2DModel>> load_pixart(const std::string& folder);
 
 // A model whose parameters have no memory yet (WeightStart::later), and what its folder holds for

@@ -57,9 +57,7 @@ void expect_gradient_everywhere(const std::vector<NamedTensor>& parameters) {
 void expect_same_gradients(const std::vector<NamedTensor>& got,
                            const std::vector<NamedTensor>& expected) {
   for (size_t i = 0; i < expected.size(); ++i) {
-    const at::Tensor gradient = expected[i].tensor.grad();
-    const double difference = (got[i].tensor.grad() - gradient).norm().item<double>();
-    EXPECT_LE(difference, 1e-5 * gradient.norm().item<double>() + 1e-6) << expected[i].name;
+    EXPECT_TRUE(got[i].tensor.grad().equal(expected[i].tensor.grad())) << expected[i].name;
   }
 }
 

@@ -11,6 +11,8 @@
 
 #include <cmath>
 
+#include "models/block_runner.h"
+
 namespace yard::models {
 namespace {
 
@@ -146,8 +148,9 @@ struct PixArtTransformer2DModel::Layers {
     if (c.caption_channels == 0) return {};
     return CaptionProjection(scope, c.caption_channels, c.width());
   }
-  static std::vector<AdaSingleBlock> make_blocks(const Scope& scope, const PixArtConfig& c) {
-    std::vector<AdaSingleBlock> blocks;
+  using Block = Placed<AdaSingleBlock>;
+  static std::vector<Block> make_blocks(const Scope& scope, const PixArtConfig& c) {
+    std::vector<Block> blocks;
     for (int64_t i = 0; i < c.num_layers; ++i) blocks.emplace_back(scope / i, c);
     return blocks;
   }
@@ -155,7 +158,7 @@ struct PixArtTransformer2DModel::Layers {
   Conv2d patches;
   AdaSingle adaln_single;
   std::optional<CaptionProjection> caption;
-  std::vector<AdaSingleBlock> blocks;
+  std::vector<Block> blocks;
   LayerNorm norm_out;
   at::Tensor table_out;
   Linear proj_out;
@@ -215,16 +218,13 @@ at::Tensor PixArtTransformer2DModel::forward(const at::Tensor& hidden_states,
       l.caption ? (*l.caption)(encoder_hidden_states) : encoder_hidden_states;
   std::optional<at::Tensor> bias;
   if (conditions.encoder_attention_mask) bias = bias_of_mask(*conditions.encoder_attention_mask);
-  for (size_t i = 0; i < l.blocks.size(); ++i) {
-    const AdaSingleBlock& block = l.blocks[i];
-    const tensor::SegmentForward run = [&block, bias](const std::vector<at::Tensor>& in) {
-      return block(in[0], in[1], in[2], bias);
+  const BlockRunner run{activations_, &parameters_};
+  for (const Layers::Block& block : l.blocks) {
+    const tensor::SegmentForward forward = [&layer = block.layer,
+                                            bias](const std::vector<at::Tensor>& in) {
+      return layer(in[0], in[1], in[2], bias);
     };
-    h = activations_ == tensor::Activations::kKept
-            ? run({h, context, time})
-            : tensor::checkpointed(
-                  run, {h, context, time},
-                  parameters_.under("transformer_blocks." + std::to_string(i) + "."));
+    h = run(block.prefix, forward, {h, context, time});
   }
   const auto m = (l.table_out.unsqueeze(0) + embedded.unsqueeze(1)).chunk(2, 1);
   h = l.proj_out(l.norm_out(h) * (1 + m[1]) + m[0]);

@@ -13,8 +13,8 @@ double shifted(double shift, double sigma) {
 float training_sigma(const SchedulerConfig& c, int64_t timestep) {
   const float sigma = static_cast<float>(timestep) / static_cast<float>(c.num_train_timesteps);
   if (c.use_dynamic_shifting) return sigma;
-  const auto shift = static_cast<float>(c.shift);
-  return shift * sigma / (1 + static_cast<float>(c.shift - 1) * sigma);
+  const double shift = c.use_flow_sigmas ? c.flow_shift : c.shift;
+  return static_cast<float>(shift) * sigma / (1 + static_cast<float>(shift - 1) * sigma);
 }
 
 double resolution_shifted(const SchedulerConfig& c, double mu, double sigma) {
@@ -39,6 +39,13 @@ std::vector<double> sigmas_of(const SchedulerConfig& c, const SamplingOptions& o
 }
 
 }  // namespace
+
+std::vector<float> flow_sigmas(const SchedulerConfig& config) {
+  std::vector<float> out;
+  for (int64_t t = 1; t <= config.num_train_timesteps; ++t)
+    out.push_back(training_sigma(config, t));
+  return out;
+}
 
 Result<SamplingPlan> plan_flow(const SchedulerConfig& config, const SamplingOptions& options) {
   if (config.use_dynamic_shifting && !options.mu)

@@ -60,7 +60,8 @@ at::Tensor rescaled_to_zero_snr(const at::Tensor& betas) {
 std::vector<float> alphas_cumprod(const SchedulerConfig& config) {
   at::Tensor betas = betas_of(config);
   if (config.rescale_betas_zero_snr) betas = rescaled_to_zero_snr(betas);
-  const at::Tensor product = at::cumprod(1 - betas, 0).contiguous();
+  // Without noise at the first timestep a rescaled table rounds to a little over 1.
+  const at::Tensor product = at::cumprod(1 - betas, 0).clamp_max(1).contiguous();
   const float* values = product.const_data_ptr<float>();
   return {values, values + product.numel()};
 }

@@ -51,6 +51,11 @@ Result<SamplingPlan> plan_sampling(const SchedulerConfig& config, const Sampling
 // noise. num_train_timesteps values; not for flow matching.
 std::vector<float> alphas_cumprod(const SchedulerConfig& config);
 
+// The noise's share at each training timestep of a rectified flow, ascending to 1: noisy = (1 - s)
+// clean + s noise. num_train_timesteps values; of flow matching without dynamic shifting, or with
+// use_flow_sigmas.
+std::vector<float> flow_sigmas(const SchedulerConfig& config);
+
 // SamplingOptions::mu for that many tokens of a picture, linear between base_shift and max_shift.
 double dynamic_shift(const SchedulerConfig& config, int64_t image_seq_len);
 

@@ -42,9 +42,16 @@ class FlatDataParallel final : public DataParallel {
   Status backward(const at::Tensor& loss, MicroBatch micro_batch) override {
     return tensor::guard_torch("backward pass", [&]() -> Status {
       reducer_->begin_micro_batch(micro_batch);
-      loss.backward();
+      const Status computed = tensor::guard_torch("computing gradients", [&]() -> Status {
+        loss.backward();
+        return Ok{};
+      });
+      if (!computed && computed.error().code != Code::kExhausted) return computed;
+      // Peers wait for this rank's part whether or not its memory sufficed.
       c10::NoGradGuard no_grad;
-      YARD_TRY(reducer_->end_micro_batch());
+      const Status exchanged = reducer_->end_micro_batch();
+      if (!computed) return computed;
+      YARD_TRY(exchanged);
       return flat_->status();
     });
   }

@@ -108,7 +108,10 @@ class DataParallel {
   // same order.
   virtual void begin_step() = 0;
   // kInternal: libtorch's own; a parameter whose gradient became ready twice in one backward pass
-  // (named). Errors of the group come from here or from finish().
+  // (named). Errors of the group come from here or from finish(). kExhausted: memory ran out. The
+  // gradients are worthless then, but exchanged as if they were not (except under
+  // Sharding::kParameters, where peers are left waiting): the step can be ended, to be begun anew
+  // once all ranks know. A loss without parameters takes part with zeros.
   virtual Status backward(const at::Tensor& loss, MicroBatch micro_batch) = 0;
   virtual Status finish() = 0;  // kUnavailable: a rank died (named); see Work::wait
 

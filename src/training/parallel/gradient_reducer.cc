@@ -99,6 +99,8 @@ Status GradientReducer::allocate(bool whole) {
 }
 
 void GradientReducer::begin_step() {
+  // Of a backward pass that was broken off.
+  for (const models::NamedTensor& p : parameters_) p.tensor.mutable_grad().reset();
   has_value_.assign(has_value_.size(), false);
   first_ = true;
   last_ = false;

@@ -83,7 +83,7 @@ const Ground& ground() {
   return made;
 }
 
-constexpr size_t kStepSumCount = 4;
+constexpr size_t kStepSumCount = 5;
 
 }  // namespace
 
@@ -121,6 +121,16 @@ const std::string& TrainerTest::recipe_text() {
 Status TrainerTest::run(const std::string& output, const std::vector<std::string>& overrides) {
   auto group = collective::single_rank_group();
   return run_on(*group, StopToken(), output, overrides);
+}
+
+void TrainerTest::use_plain_run(const std::string& output) {
+  static const std::string made = [this] {
+    EXPECT_TRUE(run("plain", {"checkpoint.every_steps=0"}));
+    fs::rename(dir_ + "/plain", ground().dir + "/plain");
+    return ground().dir + "/plain";
+  }();
+  fs::create_directories(dir_);
+  fs::create_directory_symlink(made, dir_ + "/" + output);
 }
 
 Status TrainerTest::run_on(collective::Group& group, const StopToken& stop,

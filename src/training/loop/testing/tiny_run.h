@@ -17,8 +17,8 @@
 
 namespace yard::loop {
 
-// A group of one that shows each step's sums, [loss, not finite, stop, seconds], once they are
-// taken; they may be changed.
+// A group of one that shows each step's sums, [loss, not finite, stop, out of memory, seconds],
+// once they are taken; they may be changed.
 class HookedGroup final : public collective::ForwardingGroup {
  public:
   using Hook = std::function<void(int sum_number, std::span<double> sums)>;  // numbers from 1
@@ -49,6 +49,9 @@ class TrainerTest : public testing::Test {
   std::string path(const std::string& name) const { return dir_ + "/" + name; }
 
   Status run(const std::string& output, const std::vector<std::string>& overrides = {});
+  // The recipe as it is, saved at the end of stages alone: made once for all tests. `output` is a
+  // link to it.
+  void use_plain_run(const std::string& output);
   Status run_on(collective::Group& group, const StopToken& stop, const std::string& output,
                 const std::vector<std::string>& overrides = {});
   Status run_on_ranks(int world_size, const std::string& output,
