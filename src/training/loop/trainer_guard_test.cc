@@ -209,31 +209,37 @@ TEST_F(TrainerTest, WithoutMemoryARunGoesOnWithHalfTheMicroBatchAndTheSameBatch)
 }
 
 TEST_F(TrainerTest, WhereOneOfSeveralRanksIsWithoutMemoryAllGoOnWithHalfTheMicroBatch) {
-  size_t limit = 0;
-  {
+  ASSERT_TRUE(run("whole", kSynthetic));
+  struct Case {
+    std::string mode;
+    size_t limit_bytes;  // under the activations of a micro-batch, over the model's own tensors
+    int number;
+    int64_t micro_batch;
+    std::string where;
+  };
+  // In the forward pass, in the backward pass, and in the first of two micro-batches whose
+  // gradients are exchanged each by itself.
+  const std::vector<Case> cases = {
+      {"{mode: ddp}", 100'000, 1, 4, "forward pass"},
+      {"{mode: ddp, bucket_bytes: 4KiB}", 100'000, 60, 4, "computing gradients"},
+      {"{mode: zero2, bucket_bytes: 4KiB}", 60'000, 3, 2, "forward pass"}};
+  for (const Case& c : cases) {
     LimitedAllocator allocator;
-    ASSERT_TRUE(run("whole", kSynthetic));
-    limit = allocator.largest_bytes() / 8;
-  }
-  // Memory runs out in the forward pass, in the backward pass, and in the first of two
-  // micro-batches whose gradients are exchanged each by itself.
-  const std::map<std::string, int> cases = {{"{mode: ddp}", 1},
-                                            {"{mode: ddp, bucket_bytes: 4KiB}", 60},
-                                            {"{mode: zero2, bucket_bytes: 4KiB}", 25}};
-  for (const auto& [mode, number] : cases) {
-    LimitedAllocator allocator;
-    allocator.refuse_once(limit, number);
+    allocator.refuse_once(c.limit_bytes, c.number);
     auto overrides = kSynthetic;
-    overrides.push_back("parallel=" + mode);
-    if (number == 25) overrides.push_back("stages.s.micro_batch=2");
-    const std::string output = "halved-" + std::to_string(number);
+    overrides.push_back("parallel=" + c.mode);
+    overrides.push_back("stages.s.micro_batch=" + std::to_string(c.micro_batch));
+    const std::string output = "halved-" + std::to_string(c.number);
     const Status status = run_on_ranks(2, output, overrides);
-    ASSERT_TRUE(status) << mode << ": " << status.error().message;
-    EXPECT_TRUE(allocator.has_refused()) << mode;
-    EXPECT_EQ(alarms(output, "out_of_memory").size(), 1u) << mode;
+    ASSERT_TRUE(status) << c.mode << ": " << status.error().message;
+    EXPECT_TRUE(allocator.has_refused()) << c.mode;
+    EXPECT_EQ(alarms(output, "out_of_memory").size(), 1u) << c.mode;
+    const std::string told =
+        *read_file(path(output + "/beats-0.jsonl")) + *read_file(path(output + "/beats-1.jsonl"));
+    EXPECT_PRED_FORMAT2(testing::IsSubstring, c.where, told);
     const Json notes = *parse_json(*read_file(path(output + "/micro_batches.json")), "notes");
-    EXPECT_EQ(notes["s"]["micro_batch"], number == 25 ? 1 : 2) << mode;
-    EXPECT_EQ(beats(output, "step").size(), 3u) << mode;
+    EXPECT_EQ(notes["s"]["micro_batch"], c.micro_batch / 2) << c.mode;
+    EXPECT_EQ(beats(output, "step").size(), 3u) << c.mode;
     expect_near(output, "whole", 1e-4);
   }
 }
