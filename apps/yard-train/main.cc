@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/exit_code.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/stop_token.h"
 #include "base/subprocess.h"
@@ -59,6 +61,7 @@ struct RankFacts {
   std::string heartbeat;
   std::string tls_key_file;
   int streams_between_hosts = 0;
+  std::string generation_file;  // empty: a lost peer ends this rank
 };
 
 std::string text_of(const Environment& env, const std::string& name, const std::string& fallback) {
@@ -91,6 +94,7 @@ Result<RankFacts> read_environment(const Environment& env) {
   facts.heartbeat = text_of(env, "YARD_HEARTBEAT", "");
   facts.tls_key_file = text_of(env, "TRAINYARD_TLS_KEY_FILE", "");
   YARD_ASSIGN(facts.streams_between_hosts, number_of(env, "TRAINYARD_STREAMS", 0, 0));
+  facts.generation_file = text_of(env, "YARD_GENERATION_FILE", "");
   // A list ("4,2") is for nested parallel regions: the first number is ours.
   Environment first = env;
   const std::string threads = text_of(env, "OMP_NUM_THREADS", "");
@@ -204,6 +208,41 @@ Status train(const Arguments& arguments, const RankFacts& facts,
   return yard::loop::train(std::move(recipe), options, *group, heartbeat, stop);
 }
 
+// The generation after ours that who starts the ranks tells; nullopt: none comes, for nobody died
+// or the ranks are not started again in place.
+std::optional<int> await_generation(const RankFacts& facts, const yard::StopToken& stop) {
+  constexpr std::chrono::milliseconds kLookPeriod(20);
+  constexpr std::chrono::seconds kWaitMax(5);  // a death is seen in milliseconds
+  if (facts.generation_file.empty()) return std::nullopt;
+  const auto end = std::chrono::steady_clock::now() + kWaitMax;
+  do {
+    const auto text = yard::read_file(facts.generation_file);
+    int told = 0;
+    if (text) std::from_chars(text->data(), text->data() + text->size(), told);
+    if (told > facts.attempt) return told;
+  } while (std::chrono::steady_clock::now() < end && !stop.wait_for(kLookPeriod));
+  return std::nullopt;
+}
+
+bool has_lost_others(const Status& status) {
+  return !status && (status.error().code == Code::kUnavailable ||
+                     status.error().code == Code::kDeadlineExceeded);
+}
+
+// Trains, and again from the last checkpoint when a peer was lost and comes back.
+Status train_through_deaths(const Arguments& arguments, RankFacts facts,
+                            yard::loop::HeartbeatWriter& heartbeat, const yard::StopToken& stop) {
+  while (true) {
+    heartbeat.tell("start", {{"rank", facts.rank}, {"attempt", facts.attempt}, {"pid", getpid()}});
+    Status status = train(arguments, facts, heartbeat, stop);
+    const auto next =
+        has_lost_others(status) && !stop.stopped() ? await_generation(facts, stop) : std::nullopt;
+    if (!next) return status;
+    yard::log_warning("{}; generation {} comes together", status.error().message, *next);
+    facts.attempt = *next;
+  }
+}
+
 Status run(Arguments& arguments, const yard::StopToken& stop) {
   if (!arguments.forward.empty())
     return yard::models::forward_file(arguments.forward[0], arguments.forward[1],
@@ -214,10 +253,9 @@ Status run(Arguments& arguments, const yard::StopToken& stop) {
   if (facts.world_size > 1)
     YARD_TRY(yard::configure_log({.source = "rank " + std::to_string(facts.rank)}));
   yard::loop::HeartbeatWriter heartbeat;
-  if (facts.heartbeat.empty()) return train(arguments, facts, heartbeat, stop);
+  if (facts.heartbeat.empty()) return train_through_deaths(arguments, facts, heartbeat, stop);
   YARD_ASSIGN(auto file, yard::loop::HeartbeatWriter::open(facts.heartbeat, yard::Clock::real()));
-  file.tell("start", {{"rank", facts.rank}, {"attempt", facts.attempt}, {"pid", getpid()}});
-  Status status = train(arguments, facts, file, stop);
+  Status status = train_through_deaths(arguments, facts, file, stop);
   if (!status) {
     file.tell("error", {{"code", yard::to_string(status.error().code)},
                         {"message", status.error().message}});

@@ -144,22 +144,33 @@ struct CostArguments {
   std::string user;
 };
 
-void print_part(const Json& account, const char* key, std::string_view name, double total_s) {
-  const double seconds = account.value(key, 0.0);
-  if (seconds > 0)
-    fmt::print("  {:<16}{:>12.1f} s {:>6.1f} %\n", name, seconds,
-               total_s > 0 ? 100 * seconds / total_s : 0);
-}
+struct AccountPart {
+  const char* key;
+  std::string_view name;
+  bool has_hosts = true;  // they are held for the job meanwhile
+  bool is_billed = true;
+};
+constexpr AccountPart kAccountParts[] = {{"queued_s", "waiting", false, false},
+                                         {"provisioning_s", "provisioning", true, false},
+                                         {"download_s", "download"},
+                                         {"training_s", "training"},
+                                         {"upload_s", "upload"},
+                                         {"stopping_s", "stopping"},
+                                         {"restarting_s", "restarts", true, false},
+                                         {"lost_s", "lost work", true, false}};
 
-void print_account(const Json& account) {
-  constexpr std::pair<const char*, std::string_view> kParts[] = {
-      {"queued_s", "waiting"},      {"provisioning_s", "provisioning"},
-      {"download_s", "download"},   {"training_s", "training"},
-      {"upload_s", "upload"},       {"stopping_s", "stopping"},
-      {"restarting_s", "restarts"}, {"lost_s", "lost work"}};
+// Seconds, their share, and what the hosts of the job are worth for so long.
+void print_account(const Json& account, double cost_per_hour) {
   double total_s = 0;
-  for (const auto& [key, name] : kParts) total_s += account.value(key, 0.0);
-  for (const auto& [key, name] : kParts) print_part(account, key, name, total_s);
+  for (const AccountPart& part : kAccountParts) total_s += account.value(part.key, 0.0);
+  for (const AccountPart& part : kAccountParts) {
+    const double seconds = account.value(part.key, 0.0);
+    if (seconds <= 0) continue;
+    fmt::print("  {:<16}{:>12.1f} s {:>6.1f} % {:>12}{}\n", part.name, seconds,
+               100 * seconds / total_s,
+               part.has_hosts ? fmt::format("{:.4f}", seconds / 3600 * cost_per_hour) : "-",
+               part.is_billed || !part.has_hosts ? "" : " not billed");
+  }
 }
 
 void print_forecast(const Json& cost) {
@@ -196,7 +207,7 @@ Status cost(const CostArguments& arguments, const Context& context) {
   const size_t hosts = cost.value("Hosts", Json::array()).size();
   fmt::print("{}: {}, {} host{}\n", arguments.job, text(cost, "Status"), hosts,
              hosts == 1 ? "" : "s");
-  print_account(cost.value("Account", Json::object()));
+  print_account(cost.value("Account", Json::object()), cost.value("CostPerHour", 0.0));
   fmt::print("billable {:.1f} s a host", cost.value("BillableSeconds", 0.0));
   if (const double warm_s = cost.value("WarmPoolSeconds", 0.0); warm_s > 0)
     fmt::print(", warm pool {:.1f} s", warm_s);
@@ -259,8 +270,8 @@ void add_chaos(CLI::App& app, Context& context) {
       "chaos", "break something on purpose, to see that jobs survive it (role admin)");
   command
       ->add_option("fault", arguments->fault,
-                   "kill-rank, freeze-rank, thaw-rank, kill-supervisor, fail-host, fill-disk, "
-                   "free-disk, break-store, mend-store or kill-daemon")
+                   "kill-rank, freeze-rank, thaw-rank, kill-supervisor, fail-host, fail-slice, "
+                   "mend-slices, fill-disk, free-disk, break-store, mend-store or kill-daemon")
       ->required();
   command->add_option("target", arguments->target, "JOB or JOB/algo-1");
   command->add_option("--rank", arguments->rank, "of the job (default 0)");

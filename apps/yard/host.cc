@@ -1,4 +1,5 @@
 // yard host: the supervisor of one host of a platform job, which the engine starts.
+#include <fmt/format.h>
 #include <signal.h>
 
 #include "base/log.h"
@@ -6,7 +7,9 @@
 #include "engine/local_engine.h"
 #include "host/host_sandbox.h"
 #include "host/host_supervisor.h"
+#include "host/network_check.h"
 #include "jobs/host_plan.h"
+#include "remote_shell.h"
 
 namespace yard::app {
 namespace {
@@ -38,7 +41,32 @@ Status run_host(const std::string& dir, bool in_foreground, bool resumes, const 
 
 }  // namespace
 
+namespace {
+
+// In the sandbox of a host: prints its verdict, whatever that is.
+void add_host_network_command(CLI::App& app, Context& context) {
+  auto* sub = app.add_subcommand("host-network", "")->group("");
+  auto check = std::make_shared<host::NetworkCheckOptions>();
+  sub->add_option("--rank", check->rank)->required()->check(CLI::Range(0, 1023));
+  sub->add_option("--port", check->port)->required();
+  sub->add_option("--run-id", check->run_id)->required();
+  sub->add_option("--floor", check->bytes_per_second_min);
+  sub->add_option("hosts", check->hosts, "by rank")->required();
+  sub->callback([check, &context] {
+    context.action = [check, &context]() -> Status {
+      if (static_cast<size_t>(check->rank) >= check->hosts.size())
+        return Error{Code::kInvalidArgument, "--rank: there are fewer hosts"};
+      fmt::print("{}\n", host::to_json(host::check_network(*check, context.stop)).dump());
+      return Ok{};
+    };
+  });
+}
+
+}  // namespace
+
 void add_host_command(CLI::App& app, Context& context) {
+  add_host_network_command(app, context);
+  add_remote_shell_command(app, context);
   auto* sub = app.add_subcommand("host", "")->group("");
   struct Arguments {
     std::string dir;

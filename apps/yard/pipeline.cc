@@ -152,6 +152,11 @@ void add_launch_command(CLI::App& app, Context& context) {
       ->capture_default_str();
   auto* stop_at = command->add_option("--stop-at-stage", arguments->stop_at_stage,
                                       "save and end when the recipe's stage of this number begins");
+  command
+      ->add_option("--restarts", arguments->launch.restarts,
+                   "of ranks that die, in place: the others stay (jobs of one host)")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
   auto* rank = command->add_option("--kill-rank", arguments->kill.rank, "")->group("");
   auto* step = command->add_option("--after-step", arguments->kill.after_step, "")->group("");
   rank->needs(step);

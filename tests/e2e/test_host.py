@@ -319,6 +319,7 @@ half.write(' done'); half.close()
 def test_pipes_fast_files_and_shares(job, store, tmp_path):
     for i in range(5):
         store.put(f"many/{i}", f"<{i}>".encode())
+    store.put("names", b'[{"prefix": "s3://bucket/many/"}, "1", "3"]')
     shared = tmp_path / "shared"
     shared.mkdir()
     (shared / "file").write_text("from the file system")
@@ -329,6 +330,7 @@ for epoch in range(2): print('PIPE', epoch, open(data / f'pipe_{epoch}').read())
 print('FAST', sorted(p.name for p in (data / 'fast').iterdir()), (data / 'fast/3').read_text())
 print('SHARE', sorted(p.name for p in (data / 'share').iterdir()))
 print('FILES', (data / 'files/file').read_text())
+print('NAMED', [(p.name, p.read_text()) for p in (data / 'named').iterdir()])
 """
     sharded = {"S3DataDistributionType": "ShardedByS3Key"}
     files = {"config": {"ChannelName": "files", "DataSource": {"FileSystemDataSource": {
@@ -337,10 +339,12 @@ print('FILES', (data / 'files/file').read_text())
     one = job(hosts=2, hyperparameters=script(store, text), channels=[
         prefix_channel("pipe", "s3://bucket/many/", InputMode="Pipe"),
         prefix_channel("fast", "s3://bucket/many/", InputMode="FastFile"),
-        prefix_channel("share", "s3://bucket/many/", source=sharded), files])
+        prefix_channel("share", "s3://bucket/many/", source=sharded), files,
+        prefix_channel("named", "s3://bucket/names", InputMode="FastFile", source={**sharded, "S3DataType": "ManifestFile"})])
     assert one.run()["outcome"] == "completed", one.all_text()
-    for host, share in [("algo-1", ["0", "2", "4"]), ("algo-2", ["1", "3"])]:
+    for host, share, named in [("algo-1", ["0", "2", "4"], "1"), ("algo-2", ["1", "3"], "3")]:
         lines = one.log(host)
+        assert f"NAMED {[(named, f'<{named}>')]}" in lines
         assert "PIPE 0 <0><1><2><3><4>" in lines and "PIPE 1 <0><1><2><3><4>" in lines
         assert "FAST ['0', '1', '2', '3', '4'] <3>" in lines
         assert f"SHARE {share}" in lines
@@ -553,3 +557,32 @@ dist.destroy_process_group()
     told = [[line for line in one.log(host) if line.startswith("WEIGHTS 2 ")] for host in one.hosts]
     assert told[0] and told[0] == told[1]
     assert sorted(store.archive(f"out/{one.name}/output/model.tar.gz")) == ["model.pt", "rank1"]
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="NOT TESTED: no mpirun is installed")
+def test_mpi_starts_its_processes_on_both_hosts(job, store):
+    """What mpi4py's runner does, for it is not in this environment: the ranks are mpirun's."""
+    uri = store.put_source("source/mpi/sourcedir.tar.gz", {
+        "train.py": b"import os, sys, socket\ne = os.environ\nos.write(1, f'RANK {e[\"OMPI_COMM_WORLD_RANK\"]} of {e[\"OMPI_COMM_WORLD_SIZE\"]}"
+                    b" on {socket.gethostname()} {e[\"SM_CURRENT_HOST\"]} {sys.argv[1:]}\\n'.encode())\n",
+        "mpi4py/__main__.py": b"import runpy, sys\ndel sys.argv[0]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"})
+    one = job(hosts=2, hyperparameters={
+        "sagemaker_program": "train.py", "sagemaker_submit_directory": uri, "sagemaker_mpi_enabled": "true",
+        "sagemaker_mpi_num_of_processes_per_host": "2", "lr": "0.1"})
+    assert one.run()["outcome"] == "completed", one.all_text()
+    told = re.findall(r"RANK (\d) of 4 on (\S+) (\S+) \['--lr', '0.1'\]", "\n".join(one.log("algo-1")))
+    assert sorted(told) == [("0", "algo-1", "algo-1"), ("1", "algo-1", "algo-1"),
+                            ("2", "algo-2", "algo-2"), ("3", "algo-2", "algo-2")]
+
+
+@pytest.mark.parametrize("floor", [1, 1e15])
+def test_hosts_meet_over_their_network_before_the_program(job, floor):
+    one = job(hosts=2, entrypoint=["true"], health={"collective_bytes_per_second_min": floor})
+    status = one.run()
+    events = map(json.loads, (one.dir() / "events.jsonl").read_text().splitlines())
+    verdict = next(event for event in events if event["event"] == "network")
+    assert verdict["is_good"] == (floor == 1), verdict
+    if floor == 1:
+        assert status["outcome"] == "completed" and verdict["bytes_per_second"] > 1e6, one.all_text()
+    else:
+        assert verdict["faulty"] == ["algo-1", "algo-2"] and status["cause"] == "host_fault", one.all_text()

@@ -29,6 +29,11 @@ class ControlDesk final : public JobDesk {
   Status update_request(std::string_view name, const Json& members) override {
     return control_.update_request(name, members);
   }
+  Result<int> declare_slice_faulty(engine::JobKind kind, std::string_view name,
+                                   std::string_view host) override {
+    return control_.declare_slice_faulty(kind, name, host);
+  }
+  int mend_slices() override { return control_.mend_slices(); }
   Result<std::map<std::string, std::string>> tags(std::string_view arn) override {
     return control_.tags(arn);
   }

@@ -54,6 +54,9 @@ Result<std::string> FaultInjection::inject(const Fault& fault) {
   if (fault.name == "thaw-rank") return signal_rank(fault, SIGCONT, "thawed");
   if (fault.name == "kill-supervisor") return end_host(fault, false);
   if (fault.name == "fail-host") return end_host(fault, true);
+  if (fault.name == "fail-slice") return fail_slice(fault);
+  if (fault.name == "mend-slices")
+    return fmt::format("{} faulty slices are well again", desk_.mend_slices());
   if (fault.name == "fill-disk") return fill_disk(fault);
   if (fault.name == "free-disk") return free_disk(fault);
   if (fault.name == "break-store")
@@ -125,6 +128,13 @@ Result<std::string> FaultInjection::end_host(const Fault& fault, bool with_all) 
   return fmt::format("killed {} of {} on {} (process {})",
                      with_all ? "all processes" : "the supervisor", fault.job,
                      std::filesystem::path(dir).filename().string(), processes.supervisor.pid);
+}
+
+Result<std::string> FaultInjection::fail_slice(const Fault& fault) {
+  YARD_ASSIGN(const engine::JobView job, job_of(fault));
+  const std::string host = fault.host.empty() ? "algo-1" : fault.host;
+  YARD_ASSIGN(const int number, desk_.declare_slice_faulty(fault.kind, fault.job, host));
+  return fmt::format("slice {}, of {} of {}, fails its health checks", number, host, fault.job);
 }
 
 Result<std::string> FaultInjection::fill_disk(const Fault& fault) {

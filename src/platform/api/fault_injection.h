@@ -26,6 +26,8 @@ struct Fault {
 // kill-rank, freeze-rank, thaw-rank: SIGKILL, SIGSTOP, SIGCONT for the process of one rank.
 // kill-supervisor: SIGKILL for the supervisor of a host; what it started ends with it.
 // fail-host: the same for all of its processes at once, as when a machine loses its power.
+// fail-slice: the part of the machine that the host is on fails every health check from now on, so
+// that the next attempt or job there gets another; mend-slices: all are well again.
 // fill-disk: a file of `bytes` in the host's /opt/ml; free-disk removes it.
 // break-store: every request for objects gets 503 for `seconds`, or until mend-store.
 // kill-daemon: SIGKILL for the process that serves, a moment after the answer.
@@ -43,6 +45,7 @@ class FaultInjection {
  private:
   Result<std::string> signal_rank(const Fault& fault, int signal, std::string_view done);
   Result<std::string> end_host(const Fault& fault, bool with_all);
+  Result<std::string> fail_slice(const Fault& fault);
   Result<std::string> fill_disk(const Fault& fault);
   Result<std::string> free_disk(const Fault& fault);
   Result<std::string> break_store(int seconds);

@@ -22,6 +22,9 @@ class JobDesk {
   virtual Status remove(engine::JobKind kind, std::string_view name) = 0;
   virtual Status update_keep_alive(std::string_view name, int64_t seconds) = 0;
   virtual Status update_request(std::string_view name, const Json& members) = 0;
+  virtual Result<int> declare_slice_faulty(engine::JobKind kind, std::string_view name,
+                                           std::string_view host) = 0;
+  virtual int mend_slices() = 0;
   virtual Result<std::map<std::string, std::string>> tags(std::string_view arn) = 0;
   virtual Status add_tags(std::string_view arn, const std::map<std::string, std::string>& tags) = 0;
   virtual Status remove_tags(std::string_view arn, const std::vector<std::string>& keys) = 0;

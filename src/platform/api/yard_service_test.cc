@@ -155,10 +155,20 @@ TEST_F(YardServiceTest, FaultsOfWhatIsNotThereAreRefused) {
   EXPECT_EQ(fault("kill-rank", {{"JobName", "job"}, {"Rank", 7}}), "ResourceNotFound");
   EXPECT_EQ(fault("kill-rank", {{"JobName", "gone"}}), "ResourceNotFound");
   EXPECT_EQ(fault("fail-host", {{"JobName", "job"}, {"Host", "algo-2"}}), "ResourceNotFound");
+  EXPECT_EQ(fault("fail-slice", {{"JobName", "job"}, {"Host", "algo-2"}}), "ResourceNotFound");
+  EXPECT_EQ(fault("fail-slice", Json::object()), "ValidationException");
   EXPECT_EQ(fault("fill-disk", {{"JobName", "job"}}), "ValidationException");
   EXPECT_EQ(fault("free-disk", {{"JobName", "job"}}), "ResourceNotFound");
   EXPECT_EQ(fault("no-such", {{"JobName", "job"}}), "ValidationException");
   EXPECT_EQ(fault("break-store", {{"Seconds", 0}}), "ValidationException");
+}
+
+TEST_F(YardServiceTest, ASliceIsDeclaredFaultyAndMended) {
+  EXPECT_EQ(answer("InjectFault", {{"Fault", "fail-slice"}, {"JobName", "job"}})["Done"],
+            "slice 1, of algo-1 of job, fails its health checks");
+  EXPECT_EQ(desk_.faulty_slices, (std::vector{1}));
+  EXPECT_EQ(answer("InjectFault", {{"Fault", "mend-slices"}})["Done"],
+            "1 faulty slices are well again");
 }
 
 TEST_F(YardServiceTest, ADiskIsFilledAndFreed) {

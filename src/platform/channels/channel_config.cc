@@ -81,8 +81,6 @@ Status check_together(const ChannelConfig& channel, const std::string& what) {
     return invalid(what + ": an augmented manifest needs the input mode Pipe");
   if (channel.kind == SourceKind::kAugmentedManifest && channel.attribute_names.empty())
     return invalid(what + ": an augmented manifest needs AttributeNames");
-  if (channel.kind == SourceKind::kManifest && channel.mode == ChannelMode::kFastFile)
-    return invalid(what + ": FastFile needs the data type S3Prefix here");
   if (channel.kind == SourceKind::kDirectory && is_pipe)
     return invalid(what + ": a file system has no input mode Pipe");
   return Ok{};

@@ -57,6 +57,17 @@ TEST(ChannelConfig, WhatCannotBeIsRefusedWithTheChannelsName) {
   EXPECT_TRUE(refused([](auto& c) {
     c.config["DataSource"]["S3DataSource"]["S3DataType"] = "AugmentedManifestFile";
   }));
+  // As the service: what its lines hold are records, not files.
+  EXPECT_TRUE(refused([](auto& c) {
+    c.config["InputMode"] = "FastFile";
+    c.config["DataSource"]["S3DataSource"] = {{"S3DataType", "AugmentedManifestFile"},
+                                              {"S3Uri", "s3://b/m"},
+                                              {"AttributeNames", {"a-ref"}}};
+  }));
+  EXPECT_FALSE(refused([](auto& c) {
+    c.config["InputMode"] = "FastFile";
+    c.config["DataSource"]["S3DataSource"]["S3DataType"] = "ManifestFile";
+  }));
   EXPECT_TRUE(refused([](auto& c) {
     c.config["DataSource"] = {{"FileSystemDataSource", {{"FileSystemId", "fs-1"}}}};
   }));

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "channels/channel_source_internal.h"
+#include "channels/files_store.h"
 #include "channels/pipe_feeder.h"
 #include "mount/mount.h"
 #include "transfer/copier.h"
@@ -70,15 +71,23 @@ Status ChannelSet::Impl::open_fast_file(const ChannelConfig& channel,
                                         const ChannelOptions& options) {
   const std::string folder = options.data_dir + "/" + channel.name;
   YARD_TRY(make_directories(folder));
-  YARD_ASSIGN(const Location location, options.open(channel.uri));
+  Location location;
   mount::MountOptions mount;
-  mount.prefix =
-      location.key.empty() || location.key.ends_with('/') ? location.key : location.key + "/";
+  const bool is_manifest = channel.kind == SourceKind::kManifest;
+  if (is_manifest) {
+    YARD_ASSIGN(const auto files, files_of_channel(channel, options));
+    YARD_ASSIGN(location.store, FilesStore::make(files, channel.uri));
+  } else {
+    YARD_ASSIGN(location, options.open(channel.uri));
+    mount.prefix =
+        location.key.empty() || location.key.ends_with('/') ? location.key : location.key + "/";
+  }
   mount.mount_point = folder;
   mount.stop = options.stop;
   mount.drain_max = std::chrono::seconds(2);
   const HostShare share = share_of_host(channel, options);
-  if (channel.is_sharded)
+  // Of a manifest it is a part already.
+  if (channel.is_sharded && !is_manifest)
     mount.share =
         mount::ShareOptions{.index = uint32_t(share.index), .count = uint32_t(share.count)};
   YARD_ASSIGN(auto started, mount::Mount::start(location.store, std::move(mount)));

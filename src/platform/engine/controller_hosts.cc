@@ -179,6 +179,9 @@ bool Controller::replace_hosts(LiveJob& live) {
                         .t = now_t(),
                         .detail = "CapacityError: " + slices.error().message,
                         .cause = jobs::FaultCause::kHostFault});
+  // Who has met all hosts already meets those that take their places.
+  for (const auto& host : live.hosts)
+    if (host.life == HostLife::kStarted) (void)engine_->send(dir_of(live, host), "meet");
   for (size_t i = 0; i < rows.size(); ++i) {
     const Status retired = engine_->retire(dir_of(live, rows[i]), live.row.attempt);
     if (!retired) log_warning("{}", retired.error().message);

@@ -151,11 +151,13 @@ Result<HostPlan> build_host_plan(const PlanContext& context, const jobdb::Platfo
   plan.stop_grace_s = context.config->stop_grace_s;
   plan.waits_for_go = hosts.size() > 1;
   plan.hang_after_s = context.config->hang_after_s;
+  plan.hang_after_steps = context.config->hang_after_steps;
   plan.log_dir = job.dir + "/logs";
   plan.health = context.config->health;
   plan.health.gpu_count_min = static_cast<int>(host.slice.gpus.size());
   // No machine passes this: for tests of what follows a failed health check.
-  if (jobs::is_declared_faulty(context.config->slices, host.slice.number))
+  if (jobs::is_declared_faulty(context.config->slices, host.slice.number) ||
+      (context.slice_faults != nullptr && context.slice_faults->contains(host.slice.number)))
     plan.health.cpu_gflops_min = 1e12;
   add_result_dirs(job.dir, hosts, plan);
   YARD_TRY(jobs::check_host_plan(plan));

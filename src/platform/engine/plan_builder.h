@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "engine/platform_config.h"
+#include "engine/slice_faults.h"
 #include "jobdb/platform_db.h"
 #include "jobs/host_plan.h"
 
@@ -16,6 +17,7 @@ struct PlanContext {
   std::string default_python;
   std::string region;
   std::string store_endpoint;
+  const SliceFaults* slice_faults = nullptr;  // outlives it; null: none
 };
 
 // JOB_DIR/hosts/algo-1

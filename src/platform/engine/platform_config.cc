@@ -187,13 +187,15 @@ Status read_health(const YAML::Node& document, std::string_view what, jobs::Plan
   const std::string inner = fmt::format("{}: health", what);
   YARD_TRY(check_keys(node,
                       {"cpu_gflops_min", "memory_bytes_per_second_min", "disk_bytes_per_second_min",
-                       "free_bytes_min", "clock_skew_s_max"},
+                       "free_bytes_min", "clock_skew_s_max", "collective_bytes_per_second_min"},
                       inner));
   YARD_TRY(read_amount(node, "cpu_gflops_min", health.cpu_gflops_min, inner));
   YARD_TRY(
       read_amount(node, "memory_bytes_per_second_min", health.memory_bytes_per_second_min, inner));
   YARD_TRY(read_amount(node, "disk_bytes_per_second_min", health.disk_bytes_per_second_min, inner));
   YARD_TRY(read_amount(node, "clock_skew_s_max", health.clock_skew_s_max, inner));
+  YARD_TRY(read_amount(node, "collective_bytes_per_second_min",
+                       health.collective_bytes_per_second_min, inner));
   return read_size(node, "free_bytes_min", health.free_bytes_min, inner);
 }
 
@@ -269,6 +271,7 @@ Result<PlatformConfig> internal::parse_platform_config(const YAML::Node& documen
   YARD_TRY(read_health(document, what, config.health));
   YARD_TRY(read_network(document, what, config));
   YARD_TRY(read_amount(document, "hang_after_s", config.hang_after_s, what));
+  YARD_TRY(read_amount(document, "hang_after_steps", config.hang_after_steps, what));
   YARD_TRY(read_amount(document, "stop_grace_s", config.stop_grace_s, what));
   return config;
 }

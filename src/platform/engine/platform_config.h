@@ -37,13 +37,14 @@ struct PlatformConfig {
   jobs::PlanHealth health;
   jobs::PlanNetwork network = jobs::PlanNetwork::kAuto;
   double stop_grace_s = 120;
-  double hang_after_s = 1800;  // without a sign of life from a script; 0: never
+  double hang_after_s = 1800;     // without a sign of life from a script; 0: never
+  double hang_after_steps = 100;  // median steps without the end of one; 0: never
 };
 
 // The keys of yard.yaml that are ours.
-inline constexpr std::array<std::string_view, 10> kPlatformKeys = {
-    "slices",  "instance_types", "default_instance", "images",       "file_systems",
-    "retries", "health",         "network",          "stop_grace_s", "hang_after_s"};
+inline constexpr std::array<std::string_view, 11> kPlatformKeys = {
+    "slices", "instance_types", "default_instance", "images",       "file_systems",    "retries",
+    "health", "network",        "stop_grace_s",     "hang_after_s", "hang_after_steps"};
 
 bool fits_pattern(std::string_view pattern, std::string_view text);
 // The runtime of the first rule that fits, else the venv `default_python`. kInvalidArgument when

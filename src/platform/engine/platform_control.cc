@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <thread>
@@ -96,7 +97,8 @@ struct PlatformControl::Impl {
         context{.config = &this->options.config.platform,
                 .default_python = options.default_python,
                 .region = options.region,
-                .store_endpoint = options.store_endpoint},
+                .store_endpoint = options.store_endpoint,
+                .slice_faults = &slice_faults},
         lock(std::move(home_lock)),
         store(std::move(platform_db)),
         time(*options.clock) {}
@@ -108,6 +110,7 @@ struct PlatformControl::Impl {
                         const std::vector<jobdb::PlatformHostRow>& rows) const;
 
   PlatformOptions options;
+  SliceFaults slice_faults;
   PlanContext context;
   UniqueFd lock;
   PlatformStore store;
@@ -260,6 +263,23 @@ Status PlatformControl::update_request(std::string_view name, const Json& member
     request.update(members);
     return db.set_request(row.id, request, impl_->time.now_t());
   });
+}
+
+Result<int> PlatformControl::declare_slice_faulty(JobKind kind, std::string_view name,
+                                                  std::string_view host) {
+  return impl_->store.with([&](auto& db) -> Result<int> {
+    YARD_ASSIGN(const jobdb::PlatformJobRow row, db.find(kind, name));
+    YARD_ASSIGN(const auto hosts, db.hosts(row.id));
+    const auto found = std::ranges::find(hosts, host, &jobdb::PlatformHostRow::name);
+    if (found == hosts.end() || !jobs::holds_slice(found->life))
+      return Error{Code::kNotFound, fmt::format("job '{}' has no host '{}' now", name, host)};
+    impl_->slice_faults.add(found->slice.number);
+    return found->slice.number;
+  });
+}
+
+int PlatformControl::mend_slices() {
+  return impl_->slice_faults.clear();
 }
 
 Result<std::map<std::string, std::string>> PlatformControl::tags(std::string_view arn) {

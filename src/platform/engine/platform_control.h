@@ -97,6 +97,12 @@ class PlatformControl {
   // how it runs does not change by it. Of two at once on one job each changes its own members.
   Status update_request(std::string_view name, const Json& members);
 
+  // The slice of a host, "algo-1", fails its health checks from now on: the next attempt or job
+  // there gets another. Its number. kNotFound: no such host, or it has no slice now.
+  Result<int> declare_slice_faulty(JobKind kind, std::string_view name, std::string_view host);
+  // All slices that were declared faulty are well again; how many that were.
+  int mend_slices();
+
   // Of a job, by its ARN. At most 50 tags: kInvalidArgument.
   Result<std::map<std::string, std::string>> tags(std::string_view arn);
   Status add_tags(std::string_view arn, const std::map<std::string, std::string>& tags);

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "logs/line_splitter.h"
@@ -28,6 +30,7 @@ constexpr std::chrono::seconds kDrainMax{5};
 constexpr size_t kTailLinesMax = 200;
 constexpr size_t kTailLineBytesMax = 4096;
 constexpr size_t kErrorLinesMax = 5;
+constexpr size_t kProgressLinesMax = 64;  // of a batch, the last ones
 constexpr std::string_view kTraceback = "Traceback (most recent call last)";
 
 std::string without_colours(std::string_view line) {
@@ -51,11 +54,13 @@ struct HostLog::Impl {
   bool is_writing_well = true;
   std::deque<std::string> tail;
   size_t line_count = 0;  // since open_pipe()
+  std::optional<jobs::ProgressMark> progress;
   UniqueFd write_end;
   std::thread thread;
   bool is_reading = false;
 
   void append(const std::vector<std::string>& lines);
+  void note_progress(const std::vector<std::string>& lines);
   void read_pipe(UniqueFd pipe);
   void join();
 };
@@ -68,9 +73,21 @@ void HostLog::Impl::append(const std::vector<std::string>& lines) {
     log_error("lines of the log are lost: {}", written.error().message);
   is_writing_well = written.has_value();
   line_count += lines.size();
+  note_progress(lines);
   for (const std::string& line : lines) {
     tail.push_back(line.substr(0, kTailLineBytesMax));
     if (tail.size() > kTailLinesMax) tail.pop_front();
+  }
+}
+
+void HostLog::Impl::note_progress(const std::vector<std::string>& lines) {
+  const size_t end = lines.size() - std::min(lines.size(), kProgressLinesMax);
+  const double now_t = to_unix_seconds(Clock::real().wall_now());
+  for (size_t i = lines.size(); i-- > end;) {
+    const auto mark = jobs::progress_of_line(now_t, lines[i]);
+    if (!mark) continue;
+    progress = mark;
+    return;
   }
 }
 
@@ -136,6 +153,7 @@ Result<int> HostLog::open_pipe() {
     const std::lock_guard lock(impl_->mutex);
     impl_->tail.clear();
     impl_->line_count = 0;
+    impl_->progress.reset();
     impl_->is_reading = true;
   }
   impl_->thread = std::thread(
@@ -160,6 +178,11 @@ void HostLog::drain() {
 size_t HostLog::line_count() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->line_count;
+}
+
+std::optional<jobs::ProgressMark> HostLog::progress() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->progress;
 }
 
 std::string HostLog::error_text() const {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "jobs/progress_line.h"
 
 namespace yard::host {
 
@@ -27,6 +29,9 @@ class HostLog {
   void drain();
 
   size_t line_count() const;  // of what was printed since open_pipe()
+  // What was printed last of the progress since open_pipe(). Of more than some thousand lines a
+  // second not all are looked at.
+  std::optional<jobs::ProgressMark> progress() const;
   // The end of what was printed since open_pipe(): from the last Python traceback on, else the last
   // lines; without the terminal's colours.
   std::string error_text() const;

@@ -224,7 +224,7 @@ SubprocessOptions HostSandbox::process_options(const std::vector<std::string>& c
 
 Result<Subprocess> HostSandbox::start(const Launch& launch) {
   const bool goes_outside = launch.needs_outward && network_ && !network_->reaches_outward();
-  if (!launch.needs_outward)
+  if (!launch.needs_outward && !launch.keeps_reserve)
     if (auto started = start_in_reserve(launch)) return *std::move(started);
   sandbox::SandboxOptions options = sandbox_options(options_.folder.ml());
   options.binds = binds_;

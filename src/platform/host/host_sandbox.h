@@ -37,6 +37,7 @@ struct Launch {
   int output_fd = -1;
   // Where the job's own network does not lead outward and this process needs to: for pip.
   bool needs_outward = false;
+  bool keeps_reserve = false;  // not the job's program: the interpreter that waits is not for it
   // Packages were installed since the sandbox was made: an interpreter that waits knows others.
   bool needs_fresh_python = false;
 };

@@ -184,7 +184,8 @@ Status HostSupervisor::prepare_on_thread(HostInput& input, bool& is_unhealthy) {
     return fetch_input(data_options(), stop, progress_, input);
   });
   auto made = std::async(std::launch::async, [&]() -> Status { return set_up_sandbox(); });
-  const auto checks = check_health(plan_.health, folder_.dir, plan_.store_endpoint, stop);
+  auto checks = check_health(plan_.health, folder_.dir, plan_.store_endpoint, stop);
+  for (HealthCheck& check : gpus_.check(plan_.gpus)) checks.push_back(std::move(check));
   report_->event("health", {{"checks", to_json(checks)}});
   const Status healthy = judge_health(checks);
   is_unhealthy = !healthy;

@@ -51,6 +51,7 @@ void HostSupervisor::hear(std::string_view word) {
     return;
   }
   if (word == "go") go_asked_ = true;
+  if (word == "meet") meet_asked_ = true;
   if (word == "stacks" && program_ != nullptr) show_stacks(program_->pid());
   if (word == "upload") upload_asked_ = true;
   if (word == "release") release_asked_ = true;

@@ -14,6 +14,7 @@
 #include "base/stop_token.h"
 #include "base/subprocess.h"
 #include "channels/download_cache.h"
+#include "host/gpu_health.h"
 #include "host/host_data.h"
 #include "host/host_log.h"
 #include "host/host_outcome.h"
@@ -21,6 +22,7 @@
 #include "host/host_report.h"
 #include "host/host_sandbox.h"
 #include "host/host_supervisor.h"
+#include "host/network_check.h"
 #include "host/program_guard.h"
 #include "storage/location.h"
 
@@ -70,7 +72,9 @@ class HostSupervisor {
   HostDataOptions data_options();
   std::optional<HostEnd> start_and_wait();
   std::optional<HostEnd> install();
-  bool await_go();
+  Result<NetworkVerdict> meet_peers();
+  std::optional<HostEnd> check_network();
+  std::optional<HostEnd> await_go();
 
   // The program.
   Result<int> run_program(const Launch& launch, bool may_hang);
@@ -100,12 +104,14 @@ class HostSupervisor {
   std::unique_ptr<storage::Opener> opener_;
   StopSource store_stop_;
   std::unique_ptr<HostProgram> program_plan_;
+  GpuHealth gpus_;
 
   bool stop_asked_ = false;
   bool kill_asked_ = false;
   bool upload_asked_ = false;
   bool release_asked_ = false;
   bool go_asked_ = false;
+  bool meet_asked_ = false;
   std::optional<double> keep_s_;  // this host stays for so long after its end
   std::string next_dir_;          // which it is given then
   bool is_waiting_for_next_ = false;

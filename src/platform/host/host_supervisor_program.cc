@@ -40,12 +40,18 @@ std::optional<HostEnd> HostSupervisor::install() {
   return HostEnd::failed(folder_, 1, {});
 }
 
-// Whether the program may start: every host of the job is ready.
-bool HostSupervisor::await_go() {
-  if (!plan_.waits_for_go) return true;
-  report_->change([](jobs::HostStatus& status) { status.is_ready = true; });
-  while (!go_asked_ && !stop_asked_) wait_once(-1, options_.status_period);
-  return !stop_asked_;
+// Until every host of the job is ready. One that was replaced meanwhile is met again.
+std::optional<HostEnd> HostSupervisor::await_go() {
+  if (!plan_.waits_for_go) return std::nullopt;
+  while (!go_asked_ && !stop_asked_) {
+    if (meet_asked_)
+      if (auto end = check_network()) return end;
+    if (!report_->status().is_ready)
+      report_->change([](jobs::HostStatus& status) { status.is_ready = true; });
+    wait_once(-1, options_.status_period);
+  }
+  if (stop_asked_) return HostEnd::stopped();
+  return std::nullopt;
 }
 
 std::optional<HostEnd> HostSupervisor::start_and_wait() {
@@ -60,7 +66,8 @@ std::optional<HostEnd> HostSupervisor::start_and_wait() {
   if (!launch) return end_of_preparation(launch.error());
   if (auto end = install()) return end;
   launch->needs_fresh_python = has_installed_;
-  if (!await_go()) return HostEnd::stopped();
+  if (auto end = check_network()) return end;
+  if (auto end = await_go()) return end;
   report_->enter(HostPhase::kTraining);
   has_run_ = true;
   const auto code = run_program(*launch, true);
@@ -75,7 +82,11 @@ Result<int> HostSupervisor::run_program(const Launch& wanted, bool may_hang) {
                       .volume_limit_bytes = plan_.volume_limit_bytes,
                       .folders = {folder_.ml(), folder_.dir + "/scratch"},
                       .hang_after_s = may_hang ? plan_.hang_after_s : 0,
-                      .line_count = [this] { return log_->line_count(); }});
+                      .line_count = [this] { return log_->line_count(); },
+                      .hang_after_steps = may_hang ? plan_.hang_after_steps : 0,
+                      .progress = [this] { return log_->progress(); },
+                      .hardware_fault = [this] { return gpus_.fault(); }});
+  gpus_.watch(plan_.gpus);
   YARD_ASSIGN(launch.output_fd, log_->open_pipe());
   auto child = sandbox_->start(launch);
   log_->close_writer();

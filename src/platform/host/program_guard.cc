@@ -27,6 +27,7 @@ constexpr int kVolumeRest = 20;
 // Interpreters and libraries wake up now and then even when nothing goes on.
 constexpr double kBusyShareMin = 0.01;
 constexpr uint64_t kIoBytesMin = 64 << 10;
+constexpr double kPauseFactor = 2;
 
 HostEnd failed(HostCause cause, int exit_code, std::string reason) {
   return {.outcome = HostOutcome::kFailed,
@@ -67,6 +68,37 @@ bool HangWatch::is_hung(const LifeSigns& signs, double now_s) {
   return now_s - alive_s_ >= after_s_;
 }
 
+void StepWatch::note_step(double done, double passed_s) {
+  const double steps = done - last_->done;
+  // A new stage or epoch counts from its start; how many steps that were is not known.
+  if (steps > 0) step_s_.push_back(passed_s / steps);
+  if (step_s_.size() > kStepsKeptMax) step_s_.pop_front();
+  longest_s_ = std::max(longest_s_, passed_s);
+}
+
+double StepWatch::median_step_s() const {
+  std::vector<double> sorted(step_s_.begin(), step_s_.end());
+  if (sorted.empty()) return 0;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::ranges::nth_element(sorted, middle);
+  return *middle;
+}
+
+bool StepWatch::is_stalled(const std::optional<jobs::ProgressMark>& mark, double now_s) {
+  if (factor_ <= 0 || !mark) return false;
+  if (!last_ || mark->done != last_->done || mark->total != last_->total) {
+    if (last_) note_step(mark->done, now_s - moved_s_);
+    last_ = mark;
+    moved_s_ = now_s;
+  }
+  if (step_s_.size() < kStepsSeenMin) return false;
+  // Who has told its last step may well take long over what comes after it.
+  if (last_->done >= last_->total) return false;
+  const double limit_s =
+      std::max({wait_s_min_, factor_ * median_step_s(), kPauseFactor * longest_s_});
+  return now_s - moved_s_ >= limit_s;
+}
+
 LifeSigns life_signs_of(const TreeUsage& tree) {
   return {.cpu_s = tree.cpu_s, .io_bytes = tree.moved_bytes};
 }
@@ -91,7 +123,10 @@ uint64_t disk_usage(const std::string& folder, const StopToken& stop) {
 }
 
 ProgramGuard::ProgramGuard(ProgramGuardOptions options)
-    : options_(std::move(options)), hang_(options_.hang_after_s) {
+    : options_(std::move(options)),
+      hang_(options_.hang_after_s),
+      steps_(options_.progress && options_.hang_after_s > 0 ? options_.hang_after_steps : 0,
+             options_.hang_after_s) {
   if (options_.volume_limit_bytes > 0) thread_ = std::thread([this] { measure_volume(); });
 }
 
@@ -129,7 +164,19 @@ std::optional<HostEnd> ProgramGuard::look_at_memory(int pid) const {
   return std::nullopt;
 }
 
+std::optional<HostEnd> ProgramGuard::look_at_steps(double now_s) {
+  const auto mark = options_.progress ? options_.progress() : std::nullopt;
+  if (!steps_.is_stalled(mark, now_s)) return std::nullopt;
+  return failed(
+      HostCause::kHang, kKilledCode,
+      fmt::format("AlgorithmError: the job hangs: it is at {:g} of {:g} and no step ends, "
+                  "though one takes {:.3g} s, exit code: {}",
+                  mark->done, mark->total, steps_.median_step_s(), kKilledCode));
+}
+
 std::optional<HostEnd> ProgramGuard::look(int pid) {
+  if (options_.hardware_fault)
+    if (const auto fault = options_.hardware_fault()) return HostEnd::host_fault(*fault);
   if (auto end = look_at_memory(pid)) return end;
   if (options_.volume_limit_bytes > 0 && volume_bytes_ > options_.volume_limit_bytes)
     return out_of_volume(volume_bytes_, options_.volume_limit_bytes);
@@ -140,6 +187,7 @@ std::optional<HostEnd> ProgramGuard::look(int pid) {
   signs.line_count = options_.line_count ? options_.line_count() : 0;
   const double now_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  if (auto end = look_at_steps(now_s)) return end;
   if (!hang_.is_hung(signs, now_s)) return std::nullopt;
   return failed(HostCause::kHang, kKilledCode,
                 fmt::format("AlgorithmError: the job hangs: for {:.0f} s it printed nothing, read "

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include "base/stop_token.h"
 #include "host/host_outcome.h"
+#include "jobs/progress_line.h"
 #include "sandbox/memory_group.h"
 #include "telemetry/process_usage.h"
 
@@ -38,6 +40,30 @@ class HangWatch {
   double alive_s_ = 0;
 };
 
+// Decides by the steps that a program tells. Pure but for what it remembers.
+class StepWatch {
+ public:
+  // `factor` 0: nothing hangs. Never before `wait_s_min`.
+  StepWatch(double factor, double wait_s_min) : factor_(factor), wait_s_min_(wait_s_min) {}
+  // Whether no step has ended for `factor` times the median step, nor for twice the longest pause
+  // between two looks that saw one (an evaluation, a checkpoint). Nothing is known before
+  // kStepsSeenMin. `mark`: what was told last. `now_s` never goes back.
+  bool is_stalled(const std::optional<jobs::ProgressMark>& mark, double now_s);
+  double median_step_s() const;
+
+ private:
+  static constexpr size_t kStepsSeenMin = 5;
+  static constexpr size_t kStepsKeptMax = 256;
+  void note_step(double done, double passed_s);
+
+  const double factor_;
+  const double wait_s_min_;
+  std::optional<jobs::ProgressMark> last_;
+  double moved_s_ = 0;
+  double longest_s_ = 0;
+  std::deque<double> step_s_;  // of the last looks that saw a step end
+};
+
 struct ProgramGuardOptions {
   uint64_t memory_limit_bytes = 0;               // 0: none
   const sandbox::MemoryGroup* memory = nullptr;  // null: the limit is watched, not held
@@ -45,6 +71,9 @@ struct ProgramGuardOptions {
   std::vector<std::string> folders;              // that count for the volume
   double hang_after_s = 0;                       // 0: never
   std::function<uint64_t()> line_count;
+  double hang_after_steps = 0;  // median steps; 0: never. At least hang_after_s
+  std::function<std::optional<jobs::ProgressMark>()> progress;
+  std::function<std::optional<std::string>()> hardware_fault;  // what the host's devices report
 };
 
 // look() and end_of() from one thread; the disk is measured on one of its own.
@@ -62,10 +91,12 @@ class ProgramGuard {
 
  private:
   std::optional<HostEnd> look_at_memory(int pid) const;
+  std::optional<HostEnd> look_at_steps(double now_s);
   void measure_volume();
 
   const ProgramGuardOptions options_;
   HangWatch hang_;
+  StepWatch steps_;
   std::atomic<uint64_t> volume_bytes_ = 0;
   StopSource stop_;
   std::thread thread_;

@@ -46,6 +46,51 @@ TEST(HangWatchTest, WithoutALimitNothingHangs) {
   EXPECT_FALSE(watch.is_hung({}, 1e9));
 }
 
+// Tells its step number `done` of 100 at each look.
+bool stalls(StepWatch& watch, double done, double now_s) {
+  return watch.is_stalled(jobs::ProgressMark{.t = 0, .done = done, .total = 100}, now_s);
+}
+
+TEST(StepWatchTest, NoStepInManyTimesTheMedianIsAStallWhateverElseIsPrinted) {
+  StepWatch watch(10, 5);
+  EXPECT_FALSE(watch.is_stalled(std::nullopt, 0));
+  for (int step = 0; step <= 6; ++step) EXPECT_FALSE(stalls(watch, step, step));
+  EXPECT_DOUBLE_EQ(watch.median_step_s(), 1);
+  EXPECT_FALSE(stalls(watch, 6, 15.9));
+  EXPECT_TRUE(stalls(watch, 6, 16));
+}
+
+TEST(StepWatchTest, AFewStepsTheLastOneAndPausesLikeEarlierOnesAreNone) {
+  StepWatch few(10, 1);
+  for (int step = 0; step <= 5; ++step) EXPECT_FALSE(stalls(few, step, step));
+  EXPECT_TRUE(stalls(few, 5, 100));  // five were enough
+  StepWatch fewer(10, 1);
+  for (int step = 0; step <= 4; ++step) EXPECT_FALSE(stalls(fewer, step, step));
+  EXPECT_FALSE(stalls(fewer, 4, 1e6));
+
+  StepWatch pausing(10, 1);
+  for (int step = 0; step <= 6; ++step) EXPECT_FALSE(stalls(pausing, step, step));
+  EXPECT_FALSE(stalls(pausing, 7, 15));  // an evaluation of nine seconds
+  EXPECT_FALSE(stalls(pausing, 7, 15 + 17.9));
+  EXPECT_TRUE(stalls(pausing, 7, 15 + 18));
+
+  StepWatch ended(10, 1);
+  for (int step = 94; step <= 100; ++step) EXPECT_FALSE(stalls(ended, step, step));
+  EXPECT_FALSE(stalls(ended, 100, 1e6));
+}
+
+TEST(StepWatchTest, ManyStepsBetweenTwoLooksAreManyAndANewEpochIsNoStep) {
+  StepWatch watch(100, 1);
+  for (int look = 0; look <= 6; ++look) EXPECT_FALSE(stalls(watch, 10 * look, look));
+  EXPECT_FALSE(stalls(watch, 0, 7));
+  EXPECT_DOUBLE_EQ(watch.median_step_s(), 0.1);
+  EXPECT_FALSE(stalls(watch, 0, 16.9));
+  EXPECT_TRUE(stalls(watch, 0, 17));
+  StepWatch never(0, 1);
+  for (int step = 0; step <= 9; ++step) EXPECT_FALSE(stalls(never, step, step));
+  EXPECT_FALSE(stalls(never, 9, 1e9));
+}
+
 TEST(DiskUsageTest, BlocksAreCountedNotHoles) {
   const fs::path root = fs::temp_directory_path() / ("yard-usage-test-" + random_name(8));
   fs::create_directories(root / "a/b");

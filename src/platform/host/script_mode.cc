@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <sstream>
 
 #include "channels/tar_tree.h"
 #include "host/job_layout.h"
@@ -201,35 +202,70 @@ std::vector<std::string> torchrun_command(const jobs::HostPlan& plan,
   return command;
 }
 
+// Options of a user, without quotes: as the toolkit appends them.
+std::vector<std::string> custom_mpi_options(const Json& platform) {
+  const Json text = value_or(platform, "sagemaker_mpi_custom_mpi_options", "");
+  std::vector<std::string> options;
+  if (!text.is_string()) return options;
+  std::istringstream words(text.get<std::string>());
+  for (std::string word; words >> word;) options.push_back(word);
+  return options;
+}
+
+// What several hosts need: a way into each other, and the network to talk over.
+std::vector<std::string> mpi_network_options(const ScriptMachine& machine) {
+  return {"-mca",
+          "plm_rsh_agent",
+          "yard remote-shell",
+          "-mca",
+          "plm_rsh_no_tree_spawn",
+          "1",
+          "--leave-session-attached",
+          "-mca",
+          "btl_tcp_if_include",
+          machine.network_interface,
+          "-mca",
+          "oob_tcp_if_include",
+          machine.network_interface};
+}
+
 Result<std::vector<std::string>> mpi_command(const jobs::HostPlan& plan, const Json& platform,
                                              const std::vector<std::string>& hosts,
                                              const ScriptMachine& machine) {
-  if (hosts.size() > 1)
-    return Error{Code::kInvalidArgument,
-                 "MPI over several hosts needs ssh between them, which sandboxes do not have: use "
-                 "torch_distributed"};
   const Json per_host = value_or(platform, "sagemaker_mpi_num_of_processes_per_host",
                                  processes_per_host(plan, machine));
   const int count = per_host.is_number_integer() ? per_host.get<int>() : 1;
-  return std::vector<std::string>{"mpirun",
-                                  "--host",
-                                  fmt::format("{}:{}", plan.host, count),
-                                  "-np",
-                                  std::to_string(count),
-                                  "--allow-run-as-root",
-                                  "--tag-output",
-                                  "--oversubscribe",
-                                  "-bind-to",
-                                  "none",
-                                  "-mca",
-                                  "btl_vader_single_copy_mechanism",
-                                  "none",
-                                  "-mca",
-                                  "orte_abort_on_non_zero_status",
-                                  "1",
-                                  machine.python,
-                                  "-m",
-                                  "mpi4py"};
+  std::string places;
+  for (const std::string& host : hosts)
+    places += fmt::format("{}{}:{}", places.empty() ? "" : ",", host, count);
+  std::vector<std::string> command = {"mpirun",
+                                      "--host",
+                                      places,
+                                      "-np",
+                                      std::to_string(count * static_cast<int>(hosts.size())),
+                                      "--allow-run-as-root",
+                                      "--tag-output",
+                                      "--oversubscribe",
+                                      "-bind-to",
+                                      "none",
+                                      "-mca",
+                                      "btl_vader_single_copy_mechanism",
+                                      "none",
+                                      "-mca",
+                                      "orte_abort_on_non_zero_status",
+                                      "1"};
+  if (hosts.size() > 1)
+    for (std::string& option : mpi_network_options(machine)) command.push_back(std::move(option));
+  for (std::string& option : custom_mpi_options(platform)) command.push_back(std::move(option));
+  command.insert(command.end(), {machine.python, "-m", "mpi4py"});
+  return command;
+}
+
+Status check_mpi(const std::vector<std::string>& hosts, const ScriptMachine& machine) {
+  if (hosts.size() == 1 || machine.network_interface != "lo") return Ok{};
+  return Error{Code::kInvalidArgument,
+               "MPI over several hosts needs a network of its own for each, which only root can "
+               "make: use torch_distributed"};
 }
 
 }  // namespace
@@ -340,6 +376,9 @@ Result<std::vector<std::string>> script_command(const jobs::HostPlan& plan,
                    fmt::format("{}: torchrun needs a Python script", program)};
     command = torchrun_command(plan, hosts, machine);
   } else if (is_set(platform, "sagemaker_mpi_enabled")) {
+    YARD_TRY(check_mpi(hosts, machine));
+    // Where the first host's mpirun starts its daemon.
+    if (plan.host != hosts[0]) return std::vector<std::string>{"yard", "remote-shell", "--serve"};
     YARD_ASSIGN(command, mpi_command(plan, platform, hosts, machine));
   } else if (!is_python) {
     std::string line = "./" + shell_quoted(program);

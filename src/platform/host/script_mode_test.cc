@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace yard::host {
 namespace {
 
@@ -83,17 +85,28 @@ TEST(ScriptMode, ShellScriptsAndPackagesAreStartedAsSuch) {
   EXPECT_EQ(command_of(plan, {.has_setup = true})[0], "error");
 }
 
-TEST(ScriptMode, MpiIsForOneHost) {
+TEST(ScriptMode, MpiRunsOnTheFirstHostAndTheOthersLetItIn) {
   auto plan = two_hosts();
   plan.hyperparameters = {{"sagemaker_program", "t.py"},
                           {"sagemaker_mpi_enabled", "true"},
-                          {"sagemaker_mpi_num_of_processes_per_host", "3"}};
-  EXPECT_EQ(command_of(plan)[0], "error");
-  plan.hosts.pop_back();
+                          {"sagemaker_mpi_num_of_processes_per_host", "3"},
+                          {"sagemaker_mpi_custom_mpi_options", "\"-x A=1 --verbose\""}};
+  EXPECT_EQ(command_of(plan), (Strings{"yard", "remote-shell", "--serve"}));
   plan.host = "algo-1";
-  const Strings command = command_of(plan);
-  EXPECT_EQ(command[0], "mpirun");
+  Strings command = command_of(plan);
+  EXPECT_EQ(Strings(command.begin(), command.begin() + 5),
+            (Strings{"mpirun", "--host", "algo-1:3,algo-2:3", "-np", "6"}));
+  EXPECT_NE(std::ranges::find(command, "yard remote-shell"), command.end());
+  EXPECT_EQ(Strings(command.end() - 7, command.end()),
+            (Strings{"-x", "A=1", "--verbose", "python", "-m", "mpi4py", "t.py"}));
+  // Where hosts share a network they are one for MPI.
+  const auto shared = script_command(plan, decode_hyperparameters(plan.hyperparameters), {},
+                                     {.cpu_count = 1, .network_interface = "lo"});
+  EXPECT_EQ(shared.error().code, Code::kInvalidArgument);
+  plan.hosts = {{.name = "algo-1"}};
+  command = command_of(plan);
   EXPECT_EQ(command[2], "algo-1:3");
+  EXPECT_EQ(std::ranges::find(command, "yard remote-shell"), command.end());
   EXPECT_EQ(command.back(), "t.py");
 }
 

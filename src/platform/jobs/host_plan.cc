@@ -180,7 +180,8 @@ Json to_json(const PlanHealth& health) {
           {"disk_bytes_per_second_min", health.disk_bytes_per_second_min},
           {"free_bytes_min", health.free_bytes_min},
           {"clock_skew_s_max", health.clock_skew_s_max},
-          {"gpu_count_min", health.gpu_count_min}};
+          {"gpu_count_min", health.gpu_count_min},
+          {"collective_bytes_per_second_min", health.collective_bytes_per_second_min}};
 }
 
 Result<PlanHealth> health_from(const Json& plan, std::string_view what) {
@@ -190,7 +191,7 @@ Result<PlanHealth> health_from(const Json& plan, std::string_view what) {
   YARD_TRY(refuse_unknown_keys(
       json,
       {"cpu_gflops_min", "memory_bytes_per_second_min", "disk_bytes_per_second_min",
-       "free_bytes_min", "clock_skew_s_max", "gpu_count_min"},
+       "free_bytes_min", "clock_skew_s_max", "gpu_count_min", "collective_bytes_per_second_min"},
       inner));
   const auto number = [&](std::string_view key, double& out) -> Status {
     YARD_ASSIGN(out, json_field_or<double>(json, key, out, inner));
@@ -201,6 +202,7 @@ Result<PlanHealth> health_from(const Json& plan, std::string_view what) {
   YARD_TRY(number("memory_bytes_per_second_min", health.memory_bytes_per_second_min));
   YARD_TRY(number("disk_bytes_per_second_min", health.disk_bytes_per_second_min));
   YARD_TRY(number("clock_skew_s_max", health.clock_skew_s_max));
+  YARD_TRY(number("collective_bytes_per_second_min", health.collective_bytes_per_second_min));
   YARD_ASSIGN(health.free_bytes_min,
               json_field_or<uint64_t>(json, "free_bytes_min", health.free_bytes_min, inner));
   YARD_ASSIGN(health.gpu_count_min,
@@ -236,6 +238,7 @@ Status read_machine(const Json& json, std::string_view what, HostPlan& plan) {
   YARD_ASSIGN(plan.network_dir, json_field_or<std::string>(json, "network_dir", {}, what));
   YARD_ASSIGN(plan.waits_for_go, json_field_or<bool>(json, "waits_for_go", false, what));
   YARD_ASSIGN(plan.hang_after_s, json_field_or<double>(json, "hang_after_s", 0, what));
+  YARD_ASSIGN(plan.hang_after_steps, json_field_or<double>(json, "hang_after_steps", 0, what));
   YARD_ASSIGN(plan.log_dir, json_field<std::string>(json, "log_dir", what));
   YARD_ASSIGN(plan.health, health_from(json, what));
   return Ok{};
@@ -292,6 +295,7 @@ const std::vector<std::string_view> kPlanKeys = {"version",
                                                  "network_dir",
                                                  "waits_for_go",
                                                  "hang_after_s",
+                                                 "hang_after_steps",
                                                  "image",
                                                  "runtime",
                                                  "entrypoint",
@@ -336,6 +340,8 @@ Status check_host_plan(const HostPlan& plan) {
   if (!std::isfinite(plan.hang_after_s) || plan.hang_after_s < 0 ||
       plan.hang_after_s > kHangAfterMax_s)
     return invalid(fmt::format("hang_after_s is {}", plan.hang_after_s));
+  if (!std::isfinite(plan.hang_after_steps) || plan.hang_after_steps < 0)
+    return invalid(fmt::format("hang_after_steps is {}", plan.hang_after_steps));
   if (!plan.network_dir.empty()) YARD_TRY(check_absolute("network_dir", plan.network_dir));
   return Ok{};
 }
@@ -358,6 +364,7 @@ Json to_json(const HostPlan& plan) {
       {"network_dir", plan.network_dir},
       {"waits_for_go", plan.waits_for_go},
       {"hang_after_s", plan.hang_after_s},
+      {"hang_after_steps", plan.hang_after_steps},
       {"image", plan.image},
       {"runtime", {{"python", plan.runtime.python}, {"root", plan.runtime.root}}},
       {"entrypoint", plan.entrypoint},

@@ -53,6 +53,7 @@ struct PlanHealth {
   uint64_t free_bytes_min = uint64_t{1} << 30;
   double clock_skew_s_max = 60;  // against the store's clock
   int gpu_count_min = 0;
+  double collective_bytes_per_second_min = 0;  // between this host and its best peer of the job
 };
 
 // How the supervisor decides on a network of its own for this host.
@@ -80,6 +81,8 @@ struct HostPlan {
   // The script starts only at the word "go", which comes once every host is ready.
   bool waits_for_go = false;
   double hang_after_s = 0;  // without any sign of life from the script; 0: never
+  // So many median steps without the end of one, at least hang_after_s; 0: never.
+  double hang_after_steps = 0;
 
   std::string image;  // as the request names it, for messages
   PlanRuntime runtime;

@@ -16,6 +16,8 @@ HostPlan a_plan() {
   plan.channels = {{.config = {{"ChannelName", "train"}}, .directory = "/data"}};
   plan.output = {.s3_uri = "s3://b/out", .compress = false};
   plan.health.gpu_count_min = 3;
+  plan.health.collective_bytes_per_second_min = 1e9;
+  plan.hang_after_steps = 50;
   plan.network = PlanNetwork::kShared;
   plan.network_dir = "/home/jobs/other";
   plan.waits_for_go = true;

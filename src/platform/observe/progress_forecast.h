@@ -9,19 +9,13 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "jobs/progress_line.h"
 #include "logs/log_stream.h"
 
 namespace yard::observe {
 
-struct ProgressMark {
-  double t = 0;     // Unix seconds
-  double done = 0;  // in steps, or in epochs with the fraction that the steps of one say
-  double total = 0;
-};
-
-// What one line says; nullopt: nothing. A count is "N/M" or "N of M", 0 <= N <= M, beside a word
-// for what is counted (step, iter, batch, update, epoch) or as the head of a bar of tqdm.
-std::optional<ProgressMark> progress_of_line(double t, std::string_view line);
+using jobs::progress_of_line;
+using jobs::ProgressMark;
 
 struct ProgressForecast {
   double done = 0;

@@ -39,7 +39,13 @@ struct Rank {
   Subprocess process;
   host::FileTail heartbeats;
   std::optional<ExitStatus> exit;
+  int generation = 0;  // in which its process was started
 };
+
+std::string describe(const ExitStatus& exit) {
+  return exit.signal != 0 ? fmt::format("was killed by signal {}", exit.signal)
+                          : fmt::format("ended with exit code {}", exit.code);
+}
 
 // What a rank's exit code says (docs/formats/rank.md).
 Code code_of_exit(const ExitStatus& exit) {
@@ -61,16 +67,19 @@ int core_count() {
 class Launcher {
  public:
   Launcher(const LaunchOptions& options, HostPlace place)
-      : options_(options), place_(std::move(place)) {}
+      : options_(options),
+        place_(std::move(place)),
+        restarts_left_(place_.hosts.size() == 1 ? options.restarts : 0) {}
 
   Status run() {
     YARD_TRY(make_directories(heartbeat_dir()));
     YARD_TRY(make_directories(options_.ml_dir + "/output"));
+    if (restarts_left_ > 0) YARD_TRY(tell_generation());
     for (int local = 0; local < options_.ranks_per_host; ++local) YARD_TRY(start(local));
     while (any_runs()) {
       wait_a_little();
       read_heartbeats();
-      reap();
+      YARD_TRY(reap());
       end_what_is_stuck();
     }
     read_heartbeats();
@@ -86,6 +95,7 @@ class Launcher {
   std::string event_path() const {
     return fmt::format("{}/launches/{}.jsonl", options_.job_dir, place_.hosts[own_index()]);
   }
+  std::string generation_path() const { return options_.job_dir + "/generation"; }
   size_t own_index() const { return static_cast<size_t>(place_.index); }
   int first_rank() const { return place_.index * options_.ranks_per_host; }
   int world_size() const { return static_cast<int>(place_.hosts.size()) * options_.ranks_per_host; }
@@ -105,7 +115,8 @@ class Launcher {
     env["MASTER_ADDR"] = place_.hosts.front();
     env["MASTER_PORT"] = std::to_string(port_of_job(job_name()));
     env["TORCHELASTIC_RUN_ID"] = job_name();
-    env["TORCHELASTIC_RESTART_COUNT"] = "0";
+    env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(generation_);
+    if (restarts_left_ > 0 || generation_ > 0) env["YARD_GENERATION_FILE"] = generation_path();
     env["YARD_JOB_DIR"] = options_.job_dir;
     env["YARD_OUTPUT_DIR"] = options_.job_dir + "/output";
     env["YARD_HEARTBEAT"] = heartbeat_path(rank);
@@ -122,13 +133,53 @@ class Launcher {
     // What an earlier attempt told is known; a kill on purpose comes once.
     for (auto lines = tail.read_lines(); !lines.empty(); lines = tail.read_lines())
       has_history_ = true;
+    YARD_ASSIGN(Subprocess process, spawn(local));
+    ranks_.push_back({rank, std::move(process), std::move(tail), std::nullopt, generation_});
+    return Ok{};
+  }
+
+  Result<Subprocess> spawn(int local) const {
     SubprocessOptions child;
     child.argv = options_.command;
     child.env = environment(local);
     child.kill_with_parent = true;
     auto process = Subprocess::spawn(child);
-    if (!process) return std::move(process).error().while_(fmt::format("starting rank {}", rank));
-    ranks_.push_back({rank, *std::move(process), std::move(tail), std::nullopt});
+    if (process) return process;
+    return std::move(process).error().while_(fmt::format("starting rank {}", first_rank() + local));
+  }
+
+  // Ranks that stay find in it which generation to come together in.
+  Status tell_generation() const {
+    return write_file_atomic(generation_path(), std::to_string(generation_) + "\n");
+  }
+
+  // A rank that left because of a death, after the next generation was told, costs nothing more.
+  bool is_part_of_last_death(const Rank& rank) const {
+    return rank.exit->signal == 0 && rank.generation < generation_;
+  }
+
+  bool may_restart(const Rank& rank) const {
+    if (has_asked_ || options_.stop.stopped() || first_failed_ != nullptr) return false;
+    return meaning_of_exit(rank.exit->code, rank.exit->signal) == ExitMeaning::kRetryable &&
+           (restarts_left_ > 0 || is_part_of_last_death(rank));
+  }
+
+  // All of them died at once, as far as anybody can tell: one death, one generation.
+  Status restart(const std::vector<Rank*>& ended) {
+    if (!std::ranges::all_of(ended, [&](Rank* rank) { return is_part_of_last_death(*rank); })) {
+      --restarts_left_;
+      ++generation_;
+      YARD_TRY(tell_generation());
+    }
+    for (Rank* rank : ended) {
+      fmt::print("rank {} {}: it starts again, generation {}, the others stay\n", rank->number,
+                 describe(*rank->exit), generation_);
+      std::fflush(stdout);
+      YARD_ASSIGN(rank->process, spawn(rank->number - first_rank()));
+      rank->exit.reset();
+      rank->generation = generation_;
+      note({{"event", "rank_restarted"}, {"attempt", generation_}, {"rank", rank->number}});
+    }
     return Ok{};
   }
 
@@ -203,22 +254,27 @@ class Launcher {
     std::fflush(stdout);
   }
 
-  void reap() {
+  Status reap() {
+    std::vector<Rank*> to_restart;
     for (Rank& rank : ranks_) {
       if (rank.exit) continue;
       const auto exit = rank.process.wait(std::chrono::milliseconds(0));
       if (!exit) continue;
       rank.exit = *exit;
       note({{"event", "rank_exited"},
-            {"attempt", 0},
+            {"attempt", rank.generation},
             {"rank", rank.number},
             {"code", exit->code},
             {"signal", exit->signal}});
-      if (!exit->ok() && first_failed_ == nullptr && !is_wanted_end(*exit)) {
-        first_failed_ = &rank;
-        failed_at_ = options_.clock->now();
+      if (exit->ok() || first_failed_ != nullptr || is_wanted_end(*exit)) continue;
+      if (may_restart(rank)) {
+        to_restart.push_back(&rank);
+        continue;
       }
+      first_failed_ = &rank;
+      failed_at_ = options_.clock->now();
     }
+    return to_restart.empty() || first_failed_ != nullptr ? Status(Ok{}) : restart(to_restart);
   }
 
   bool is_wanted_end(const ExitStatus& exit) const {
@@ -240,9 +296,8 @@ class Launcher {
   Status failure(const Rank& rank) const {
     const ExitStatus& exit = *rank.exit;
     const std::string& host = place_.hosts[own_index()];
-    const std::string how = exit.signal != 0 ? fmt::format("was killed by signal {}", exit.signal)
-                                             : fmt::format("ended with exit code {}", exit.code);
-    const Error error{code_of_exit(exit), fmt::format("rank {} on {} {}", rank.number, host, how)};
+    const Error error{code_of_exit(exit),
+                      fmt::format("rank {} on {} {}", rank.number, host, describe(exit))};
     if (error.code != Code::kCancelled) {
       const Status written =
           write_file_atomic(options_.ml_dir + "/output/failure", error.message + "\n");
@@ -265,6 +320,8 @@ class Launcher {
 
   const LaunchOptions& options_;
   const HostPlace place_;
+  int restarts_left_;
+  int generation_ = 0;
   std::vector<Rank> ranks_;
   jobs::Progress progress_;
   Clock::Monotonic told_at_{};

@@ -4,7 +4,8 @@
 // /opt/ml/input/config/resourceconfig.json, starts this host's ranks with torchrun's variables
 // (docs/formats/rank.md), tells their progress in the log, and ends when all of them have ended.
 // A rank that dies takes the others with it; the platform starts the job again, which goes on from
-// the last checkpoint.
+// the last checkpoint. On a job of one host it can also be started again in place: the others stay
+// and come together with it as the next generation (docs/formats/rank.md).
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,9 @@ struct LaunchOptions {
   // YARD_STOP_AT_STAGE, and asked to save and end where it begins nevertheless; nullopt: none.
   std::optional<int64_t> stop_at_stage;
   std::optional<RankKill> kill;  // once in the life of job_dir
+  // How often ranks that died, or lost a peer or the store, are started again in place. Of a job of
+  // several hosts none is: the platform starts it again.
+  int restarts = 0;
   StopToken stop;  // of a platform job all processes get SIGTERM, so nothing is passed on
   Clock* clock = &Clock::real();
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/file.h"
@@ -104,6 +105,54 @@ TEST_F(RankLauncherTest, ARankIsKilledOnPurposeOnce) {
   EXPECT_EQ(killed.error().code, Code::kUnavailable);
   EXPECT_NE(text("checkpoints/launches/algo-2.jsonl").find("chaos_kill"), std::string::npos);
   EXPECT_TRUE(launch(steps)) << "the next attempt is left alone";
+}
+
+// Rank 1 dies at its first start; rank 0 waits for the next generation, as a trainer does.
+constexpr const char* kDiesOnce =
+    "echo $$ $RANK $TORCHELASTIC_RESTART_COUNT >> $YARD_JOB_DIR/starts-$RANK;"
+    "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && kill -9 $$;"
+    "i=0; while [ $RANK = 0 ] && [ $i -lt 1200 ] && [ $(cat $YARD_GENERATION_FILE) = 0 ];"
+    "do sleep 0.05; i=$((i+1)); done; cat $YARD_GENERATION_FILE > $YARD_JOB_DIR/saw-$RANK";
+
+TEST_F(RankLauncherTest, ARankThatDiesStartsAgainAndTheOthersStay) {
+  hosts({"algo-1"}, "algo-1");
+  options_.restarts = 1;
+  const Status done = launch(kDiesOnce);
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(text("checkpoints/saw-0"), "1\n");
+  const std::string kept = text("checkpoints/starts-0");
+  EXPECT_EQ(std::ranges::count(kept, '\n'), 1) << kept;
+  const std::string died = text("checkpoints/starts-1");
+  EXPECT_EQ(std::ranges::count(died, '\n'), 2) << died;
+  EXPECT_TRUE(died.ends_with(" 1 1\n")) << died;
+  EXPECT_NE(text("checkpoints/launches/algo-1.jsonl").find("rank_restarted"), std::string::npos);
+}
+
+TEST_F(RankLauncherTest, ARankThatLeavesForAnothersDeathCostsNoRestartOfItsOwn) {
+  hosts({"algo-1"}, "algo-1");
+  options_.restarts = 1;
+  const Status done =
+      launch(std::string("[ $RANK$TORCHELASTIC_RESTART_COUNT = 00 ] && while [ $(cat "
+                         "$YARD_GENERATION_FILE) = 0 ]; do sleep 0.05; done &&  exit 6;") +
+             kDiesOnce);
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_TRUE(text("checkpoints/starts-0").ends_with(" 0 1\n"));
+}
+
+TEST_F(RankLauncherTest, WhenRestartsAreUsedUpOrNothingCanComeOfOneTheJobFails) {
+  hosts({"algo-1"}, "algo-1");
+  options_.restarts = 2;
+  options_.ranks_per_host = 1;
+  const Status died = launch("echo x >> $YARD_JOB_DIR/starts; kill -9 $$");
+  ASSERT_FALSE(died);
+  EXPECT_EQ(died.error().code, Code::kUnavailable);
+  EXPECT_EQ(text("checkpoints/starts"), "x\nx\nx\n");
+  EXPECT_EQ(launch("echo y >> $YARD_JOB_DIR/faults; exit 2").error().code, Code::kInvalidArgument);
+  EXPECT_EQ(text("checkpoints/faults"), "y\n");
+  // Of several hosts the platform starts all again.
+  hosts({"algo-1", "algo-2"}, "algo-2");
+  EXPECT_FALSE(launch("echo z >> $YARD_JOB_DIR/several; kill -9 $$"));
+  EXPECT_EQ(text("checkpoints/several"), "z\n");
 }
 
 TEST_F(RankLauncherTest, TheFirstHostHandsOverTheExportedModel) {

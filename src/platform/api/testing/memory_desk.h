@@ -57,6 +57,16 @@ class MemoryDesk final : public JobDesk {
     if (end < all.size()) page.next_token = std::to_string(end);
     return page;
   }
+  // The first job is on slice 1.
+  Result<int> declare_slice_faulty(engine::JobKind kind, std::string_view name,
+                                   std::string_view host) override {
+    YARD_ASSIGN(const engine::JobView view, find(kind, name));
+    if (std::ranges::find(view.hosts, host) == view.hosts.end())
+      return Error{Code::kNotFound, std::string(host)};
+    faulty_slices.push_back(static_cast<int>(view.created_t) - 999);
+    return faulty_slices.back();
+  }
+  int mend_slices() override { return static_cast<int>(std::exchange(faulty_slices, {}).size()); }
   Status stop(engine::JobKind kind, std::string_view name) override {
     return change(kind, name, [](engine::JobView& view) -> Status {
       if (view.status != "InProgress") return Error{Code::kInvalidArgument, "it has ended"};
@@ -107,6 +117,7 @@ class MemoryDesk final : public JobDesk {
     return how(found->second);
   }
 
+  std::vector<int> faulty_slices;
   std::optional<Error> refuse_with;  // what create() answers
   int64_t keep_alive_s = -1;         // of the last update_keep_alive()
   engine::JobFilter last_filter;
