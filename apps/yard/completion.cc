@@ -89,21 +89,21 @@ constexpr std::string_view kScript = R"bash(_yard_add() {
   done <<<"$1"
 }
 _yard_add_urls() {
-  local url found cut=""
+  local url found cut="" backslash="\\"
   case "$current" in
     s3:*) url="$current" ;;
     :) url="s3:" cut="s3:" ;;
     *) url="s3:$current" cut="s3:" ;;
   esac
-  url="${url//\\/}"
+  url="${url//"$backslash"/}"
   while IFS= read -r found; do
     [[ -z "$found" ]] || COMPREPLY+=("${found#"$cut"}")
     if [[ "$found" == */ ]] && type compopt >/dev/null 2>&1; then compopt -o nospace; fi
-  done <<<"$("${COMP_WORDS[0]}" complete-url "${COMP_LINE:0:COMP_POINT}" "$url" 2>/dev/null)"
+  done <<<"$("${COMP_WORDS[0]}" complete-url "${COMP_LINE:0:$COMP_POINT}" "$url" 2>/dev/null)"
 }
 _yard() {
   local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"
-  local path="" commands="" options="" values="" before="" i
+  local named="" commands="" options="" values="" before="" i
   COMPREPLY=()
   [[ "$COMP_CWORD" -lt 2 ]] || before="${COMP_WORDS[COMP_CWORD-2]}"
   if [[ "$current" == s3:* || "$before$previous" == s3: || "$previous$current" == s3: ]]; then
@@ -111,39 +111,65 @@ _yard() {
     return
   fi
   for ((i = 1; i < COMP_CWORD; i++)); do
-    if _yard_words "${path:+$path }${COMP_WORDS[i]}"; then
-      path="${path:+$path }${COMP_WORDS[i]}"
+    if _yard_words "${named:+$named }${COMP_WORDS[i]}"; then
+      named="${named:+$named }${COMP_WORDS[i]}"
     fi
   done
-  _yard_words "$path"
-  if [[ "$previous" == -* ]] && _yard_values "$path $previous"; then
+  _yard_words "$named"
+  if [[ "$previous" == -* ]] && _yard_values "$named $previous"; then
     if [[ -n "$values" ]]; then
       _yard_add "$(compgen -W "$values" -- "$current")"
     else
-      _yard_add "$(compgen -f -- "$current")"
+      _yard_files
     fi
   elif [[ "$current" == -* ]]; then
     _yard_add "$(compgen -W "$options" -- "$current")"
   elif [[ -n "$commands$values" ]]; then
     _yard_add "$(compgen -W "$commands$values" -- "$current")"
   else
-    _yard_add "$(compgen -f -- "$current")"
+    _yard_files
   fi
+}
+)bash";
+
+constexpr std::string_view kBashEnd = R"bash(_yard_files() {
+  _yard_add "$(compgen -f -- "$current")"
 }
 complete -o filenames -F _yard yard
 )bash";
 
-std::string bash_script(const CLI::App& root) {
+// zsh runs the same functions as a Korn shell would, and completes files by itself. Its own
+// imitation of bash's `complete` takes a URL for a path and throws its front away.
+constexpr std::string_view kZshEnd =
+    R"zsh((( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i; }
+autoload -Uz +X bashcompinit && bashcompinit
+_yard_files() {
+  yard_wants_files=1
+}
+_yard_zsh() {
+  local yard_wants_files="" COMP_LINE="${(j: :)words[1,CURRENT]}"
+  local COMP_CWORD=$((CURRENT - 1)) COMP_POINT=${#COMP_LINE}
+  local -a COMP_WORDS COMPREPLY folders others
+  COMP_WORDS=("${words[@]}")
+  () { emulate -L ksh; _yard; }
+  if [[ -n "$yard_wants_files" ]]; then
+    _files
+    return
+  fi
+  folders=("${(@M)COMPREPLY:#*/}") others=("${(@)COMPREPLY:#*/}")
+  (( $#folders )) && compadd -S '' -a folders
+  (( $#others )) && compadd -a others
+}
+compdef _yard_zsh yard
+)zsh";
+
+std::string functions_of(const CLI::App& root) {
   Cases cases;
   append_cases(root, "", cases);
   return fmt::format(
       "_yard_words() {{\n  case \"$1\" in\n{}    *) return 1 ;;\n  esac\n}}\n"
       "_yard_values() {{\n  case \"$1\" in\n{}    *) return 1 ;;\n  esac\n}}\n{}",
       cases.commands, cases.values, kScript);
-}
-
-std::string zsh_script(const CLI::App& root) {
-  return "autoload -U +X bashcompinit && bashcompinit\n" + bash_script(root);
 }
 
 }  // namespace
@@ -161,8 +187,7 @@ void add_completion_command(CLI::App& app, Context& context) {
       "  source <(yard completion zsh)       in ~/.zshrc\n");
   command->callback([shell, &app, &context] {
     context.action = [shell, &app]() -> Status {
-      const std::string script = *shell == "bash" ? bash_script(app) : zsh_script(app);
-      fmt::print("{}", script);
+      fmt::print("{}{}", functions_of(app), *shell == "bash" ? kBashEnd : kZshEnd);
       return Ok{};
     };
   });
