@@ -16,6 +16,8 @@
 
 #include <cmath>
 
+#include "models/cpu_attention_internal.h"
+
 namespace yard::models {
 
 Linear::Linear(const Scope& scope, int64_t in, int64_t out, bool with_bias)
@@ -80,6 +82,8 @@ at::Tensor attention_as_given(const at::Tensor& q, const at::Tensor& k, const at
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionOptions& options) {
+  if (!options.causal && !options.bias && internal::cpu_attention_takes(q, k, v))
+    return internal::cpu_attention(q, k, v, options.heads);
   const bool wants_f32 = q.device().is_cpu() || options.upcast;
   if (q.scalar_type() == at::kFloat || !wants_f32) return attention_as_given(q, k, v, options);
   // Autocast would turn the operands back into bf16.

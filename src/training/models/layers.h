@@ -59,8 +59,9 @@ struct AttentionOptions {
 };
 
 // softmax(q k^T / sqrt(d)) v over the heads. q: [B, Lq, heads*d], k and v: [B, Lk, heads*d] ->
-// [B, Lq, heads*d]. Under bf16 autocast it computes in f32 on a CPU, whose bf16 kernel has a
-// backward pass several times slower than the f32 one.
+// [B, Lq, heads*d]. On a CPU it computes in f32 also under bf16 autocast: without a mask by a
+// kernel of our own, that reads bf16 in place, else by torch's, whose bf16 kernel has a backward
+// pass several times slower than the f32 one.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionOptions& options);
 inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
