@@ -11,7 +11,8 @@ void set_up_torch(const Recipe& recipe, int thread_count) {
   if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);  // may be set once
   at::globalContext().setFlushDenormal(true);
   at::globalContext().setDeterministicAlgorithms(recipe.deterministic, /*warn_only=*/true);
-  // It would fill each new tensor before its first use: 2 % of a step, for reads that do not happen.
+  // It would fill each new tensor before its first use: 2 % of a step, for reads that do not
+  // happen.
   at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
