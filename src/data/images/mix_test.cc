@@ -3,31 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <hwy/targets.h>
 #include <bit>
 #include <cmath>
 
 #include "base/random.h"
+#include "base/testing/vector_targets.h"
 #include "images/row_source_internal.h"
 
 namespace yard::images {
 namespace {
 
 constexpr size_t kPadding = size_t(kRowPadding);
-
-// Runs `body` once for each of Highway's targets that this CPU can run.
-template <typename Body>
-void for_each_target(Body body) {
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    const int64_t target = left & -left;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    SCOPED_TRACE(hwy::TargetName(target));
-    body();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
 
 std::vector<uint8_t> noise(size_t size, uint64_t seed) {
   std::vector<uint8_t> bytes(size + kPadding);
@@ -49,7 +35,7 @@ TEST(Mix, RowsAreWeightedSums) {
   const Rows rows(21, count);
   std::vector<float> weights;
   for (size_t t = 0; t < 21; ++t) weights.push_back(float(t) / 210);
-  for_each_target([&] {
+  for_each_vector_target([&] {
     std::vector<float> out(count + kPadding);
     mix_rows(rows.pointers, weights.data(), count, out.data());
     for (size_t i = 0; i < count; ++i) {
@@ -64,7 +50,7 @@ TEST(Mix, FewRowsAreWeightedSumsWithinAUnitEach) {
   const size_t count = 131;
   const std::vector<int16_t> weights = {-1200, 9000, 9784, -1200};  // of a bicubic filter
   const Rows rows(weights.size(), count);
-  for_each_target([&] {
+  for_each_vector_target([&] {
     std::vector<float> out(count + kPadding);
     mix_few_rows(rows.pointers, weights.data(), count, out.data());
     for (size_t i = 0; i < count; ++i) {
@@ -78,7 +64,7 @@ TEST(Mix, FewRowsAreWeightedSumsWithinAUnitEach) {
 TEST(Mix, OneRowOfFullWeightComesThroughExactly) {
   const Rows rows(1, 256);
   const int16_t one = 1 << 14;
-  for_each_target([&] {
+  for_each_vector_target([&] {
     std::vector<float> out(256 + kPadding);
     mix_few_rows(rows.pointers, &one, 256, out.data());
     for (size_t i = 0; i < 256; ++i) ASSERT_EQ(out[i] * kFewRowsUnit, float(rows.bytes[0][i]));
@@ -93,7 +79,7 @@ TEST(Mix, ColumnsAreWeightedSumsForEveryNumberOfTaps) {
     std::vector<float> weights;
     for (size_t i = 0; i < first.size() * stride; ++i)
       weights.insert(weights.end(), 4, float(random_u64(3, 4, i) % 100) / 100);
-    for_each_target([&] {
+    for_each_vector_target([&] {
       std::vector<float> out(first.size() * 4 + kPadding);
       mix_columns(row.data(), first, weights.data(), stride, out.data());
       for (size_t i = 0; i < first.size() * 4; ++i) {
@@ -124,7 +110,7 @@ void expect_writers(Convert convert) {
   const Scaling scaling = {.unit = 0.5F, .factor = {2.0F, 0.5F, 1.0F}, .bias = {0.0F, 3.0F, -1.0F}};
   for (const size_t count : {1UL, 3UL, 15UL, 16UL, 17UL, 64UL, 77UL}) {
     const std::vector<float> row = levels(count);
-    for_each_target([&] {
+    for_each_vector_target([&] {
       const T guard = T(77);
       std::vector<T> planar(count * 3 + 1, guard), interleaved(count * 3 + 1, guard);
       T* p = planar.data();
@@ -160,7 +146,7 @@ TEST(Mix, PixelsOfThreeBytesBecomeFourAndThreeAgain) {
       bytes.shrink_to_fit();
       return bytes;
     }();
-    for_each_target([&] {
+    for_each_vector_target([&] {
       std::vector<uint8_t> rgbx(count * 4 + kPadding), back(count * 3);
       widen_pixels(rgb.data(), count, rgbx.data());
       for (size_t i = 0; i < count * 3; ++i) ASSERT_EQ(rgbx[i / 3 * 4 + i % 3], rgb[i]);
@@ -172,7 +158,7 @@ TEST(Mix, PixelsOfThreeBytesBecomeFourAndThreeAgain) {
 
 TEST(Mix, RoundedLevelsAreClamped) {
   const std::vector<float> row = {-3, 0.4F, 0.6F, 254.6F, 255.4F, 300, 7, 8};
-  for_each_target([&] {
+  for_each_vector_target([&] {
     std::vector<float> padded = row;
     padded.resize(row.size() + kPadding);
     std::vector<uint8_t> out(row.size() + kPadding);

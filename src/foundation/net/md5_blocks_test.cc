@@ -3,45 +3,20 @@
 
 #include <gtest/gtest.h>
 
-#include <hwy/targets.h>
 #include <string>
 #include <vector>
 
 #include "base/random.h"
-#include "net/checksums.h"
+#include "base/testing/vector_targets.h"
 #include "net/md5_group.h"
+#include "net/testing/plain_md5.h"
 
 namespace yard::net_internal {
 namespace {
 
-template <typename Body>
-void for_each_target(Body body) {
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    const int64_t target = left & -left;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    SCOPED_TRACE(hwy::TargetName(target));
-    body();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
-
-std::vector<std::byte> noise(size_t size, uint64_t seed) {
-  std::vector<std::byte> bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = std::byte(random_u64(seed, 0, i));
-  return bytes;
-}
-
-std::string openssl_md5(std::span<const std::byte> bytes) {
-  Checksum md5(ChecksumAlgorithm::kMd5);
-  md5.update(bytes);
-  return md5.digest();
-}
-
 // Blocks of different number in each lane, so that lanes end one after the other.
 TEST(Md5Blocks, AnyNumberOfLanesOfAnyLengthEqualsEachByItself) {
-  for_each_target([] {
+  for_each_vector_target([] {
     for (size_t lane_count = 1; lane_count <= kMd5LanesMax; ++lane_count) {
       std::vector<std::vector<std::byte>> data;
       std::vector<Md5State> states(lane_count, kMd5StateFirst), alone(lane_count, kMd5StateFirst);
@@ -60,7 +35,7 @@ TEST(Md5Blocks, AnyNumberOfLanesOfAnyLengthEqualsEachByItself) {
 }
 
 TEST(Md5Blocks, EveryTargetHasLanesAndFewerThanTheMost) {
-  for_each_target([] {
+  for_each_vector_target([] {
     EXPECT_GE(md5_lane_count(), 1U);
     EXPECT_LE(md5_lane_count(), kMd5LanesMax);
   });

@@ -8,25 +8,13 @@
 #include <vector>
 
 #include "base/random.h"
-#include "net/checksums.h"
 #include "net/md5_blocks_internal.h"
+#include "net/testing/plain_md5.h"
 
 namespace yard {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::vector<std::byte> noise(size_t size, uint64_t seed) {
-  std::vector<std::byte> bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = std::byte(random_u64(seed, 0, i));
-  return bytes;
-}
-
-std::string openssl_md5(std::span<const std::byte> bytes) {
-  Checksum md5(ChecksumAlgorithm::kMd5);
-  md5.update(bytes);
-  return md5.digest();
-}
 
 TEST(Md5Group, StreamsOfManyThreadsEachHaveTheirOwnDigest) {
   constexpr size_t kThreads = 24;  // more than lanes

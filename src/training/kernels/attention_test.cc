@@ -3,27 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <hwy/targets.h>
 #include <bit>
 #include <cmath>
 
 #include "base/random.h"
+#include "base/testing/vector_targets.h"
 
 namespace yard::kernels {
 namespace {
-
-template <typename Body>
-void for_each_target(Body body) {
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    const int64_t target = left & -left;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    SCOPED_TRACE(hwy::TargetName(target));
-    body();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
 
 // Rows of one head with other heads' elements between them.
 struct Matrix {
@@ -166,13 +153,13 @@ constexpr Case kCases[] = {{1, 1, 1},     {5, 3, 7},     {64, 64, 32},   {33, 77
                            {100, 31, 40}, {17, 130, 80}, {40, 1100, 24}, {9, 16, 129}};
 
 TEST(Attention, OutputsAndGradientsEqualPlainLoops) {
-  for_each_target([] {
+  for_each_vector_target([] {
     for (const Case& c : kCases) check(c, Element::kF32);
   });
 }
 
 TEST(Attention, RowsOfBf16AreReadAndWrittenInPlace) {
-  for_each_target([] {
+  for_each_vector_target([] {
     for (const Case& c : kCases) check(c, Element::kBf16);
   });
 }
