@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/nearest_name.h"
+#include "loop/diffusion.h"
 #include "models/model_folder.h"
 
 namespace yard::loop {
