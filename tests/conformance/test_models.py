@@ -445,7 +445,7 @@ def public(config):
         config = config.to_dict()
     if not isinstance(config, dict):
         return json.loads(json.dumps(config))
-    return {k: public(v) for k, v in config.items() if not k.startswith("_") and k not in PASSING}
+    return {str(k): public(v) for k, v in config.items() if not str(k).startswith("_") and k not in PASSING}
 
 
 @pytest.mark.parametrize("name", CASES)
